@@ -16,12 +16,20 @@ pub struct Changes {
     dirty: usize,
     /// Others look at the trees as they were before.
     beside_readers: bool,
+    /// Replaced nodes of the tree that is edited may be in a snapshot of it.
+    has_snapshots: bool,
 }
 
 impl Changes {
     /// A transaction of this generation, which has changed nothing.
     pub fn new(generation: Generation) -> Changes {
-        Changes { generation, freed: FreedNodes::new(), dirty: 0, beside_readers: false }
+        Changes {
+            generation,
+            freed: FreedNodes::new(),
+            dirty: 0,
+            beside_readers: false,
+            has_snapshots: false,
+        }
     }
 
     /// The same, of clones of trees that are read meanwhile: the store keeps the nodes that it
@@ -43,7 +51,14 @@ impl Changes {
     /// The same, for a tree that has joined the transaction with this generation: edits that follow
     /// belong to it.
     pub fn at(&mut self, generation: Generation) -> &mut Changes {
-        self.generation = generation;
+        (self.generation, self.has_snapshots) = (generation, false);
+        self
+    }
+
+    /// The same, for a tree of which there are snapshots: the nodes that it replaces are told
+    /// apart from others ([`FreedNodes::take_old`]), as a snapshot may have them.
+    pub fn beside_snapshots(&mut self, generation: Generation) -> &mut Changes {
+        (self.generation, self.has_snapshots) = (generation, true);
         self
     }
 
@@ -60,6 +75,11 @@ impl Changes {
         self.dirty = left.unwrap_or_else(|| {
             unreachable!("{nodes} nodes got addresses, {} had none", self.dirty)
         });
+    }
+
+    /// The number of replaced nodes that snapshots may have.
+    pub fn old(&self) -> usize {
+        self.freed.old()
     }
 
     /// The blocks of the nodes that it replaced.
@@ -79,10 +99,12 @@ impl Changes {
         self.dirty += 1;
     }
 
-    /// A node leaves its tree.
-    pub(crate) fn retire(&mut self, node: &Node) {
+    /// A node leaves its tree, which has this number.
+    pub(crate) fn retire(&mut self, node: &Node, tree: u64) {
         if node.generation == self.generation {
             self.dirty -= 1;
+        } else if self.has_snapshots {
+            self.freed.old.push(OldNode { tree, place: node.place.clone() });
         } else {
             self.freed.push(&node.place);
         }
@@ -97,6 +119,23 @@ pub struct FreedNodes {
     /// Nodes that were changed in memory. Those of the frozen generation may have no address yet
     /// when they are replaced, or get another one.
     later: Vec<Rc<Cell<Option<NodePtr>>>>,
+    /// Nodes that a snapshot may have.
+    old: Vec<OldNode>,
+}
+
+/// A replaced node of a tree of which there are snapshots.
+struct OldNode {
+    tree: u64,
+    place: Place,
+}
+
+/// A node that was replaced in a tree of which there are snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplacedNode {
+    /// The number of the tree.
+    pub tree: u64,
+    /// The node.
+    pub ptr: NodePtr,
 }
 
 impl FreedNodes {
@@ -107,7 +146,25 @@ impl FreedNodes {
 
     /// The number of nodes that were replaced; at most so many addresses will be freed.
     pub fn len(&self) -> usize {
-        self.known.len() + self.later.len()
+        self.known.len() + self.later.len() + self.old.len()
+    }
+
+    /// The number of nodes that snapshots may have.
+    pub fn old(&self) -> usize {
+        self.old.len()
+    }
+
+    /// Takes the nodes that snapshots may have, each once. As [`FreedNodes::resolve`], to be called
+    /// when the transaction before has been written out.
+    pub fn take_old(&mut self) -> impl Iterator<Item = ReplacedNode> + use<> {
+        let placed = |OldNode { tree, place }| {
+            let ptr = match place {
+                Place::Disk(ptr) => Some(ptr),
+                Place::Later(cell) => cell.get(),
+            };
+            ptr.map(|ptr| ReplacedNode { tree, ptr })
+        };
+        std::mem::take(&mut self.old).into_iter().filter_map(placed)
     }
 
     /// True if no node was replaced.
@@ -115,7 +172,7 @@ impl FreedNodes {
         self.len() == 0
     }
 
-    /// The nodes, each once. To be called when the transaction before has been written out
+    /// The nodes that no snapshot has, each once. To be called when the transaction before has been written out
     /// completely: only then do its nodes have all their addresses. One that was never written out
     /// has none to free.
     pub fn resolve(self) -> impl Iterator<Item = NodePtr> {

@@ -314,7 +314,7 @@ impl<'a> Editor<'a> {
         if node.generation == open {
             return node;
         }
-        self.changes.retire(&node);
+        self.changes.retire(&node, self.tree.id);
         self.changes.made();
         if let Some(ptr) = node.ptr() {
             // Freed with this transaction; without the store's share it may be ours alone, and need
@@ -404,7 +404,7 @@ impl<'a> Editor<'a> {
         if let NodeFill::Nothing =
             self.shrink_below(Rc::make_mut(&mut root), path, &Bounds::ALL, remove)
         {
-            self.changes.retire(&root);
+            self.changes.retire(&root, self.tree.id);
             self.tree.height = 0;
         } else {
             self.tree.root = Some(self.lower(root));
@@ -441,7 +441,7 @@ impl<'a> Editor<'a> {
             NodeFill::Nothing => {
                 node.page.remove(i);
                 let empty = node.children.remove(i);
-                empty.iter().for_each(|node| self.changes.retire(node));
+                empty.iter().for_each(|node| self.changes.retire(node, self.tree.id));
             }
         }
         remains(&node.page)
@@ -468,7 +468,7 @@ impl<'a> Editor<'a> {
         let mut children = left.links();
         children.append(&mut right.links());
         for old in [left, right] {
-            self.changes.retire(&old);
+            self.changes.retire(&old, self.tree.id);
             if let Some(ptr) = old.ptr() {
                 drop(self.take_old(&ptr));
             }
@@ -501,7 +501,7 @@ impl<'a> Editor<'a> {
                 Some(child) => Link::Mem(child.clone()),
                 None => Link::Disk(node.page.pointer(0)),
             };
-            self.changes.retire(&node);
+            self.changes.retire(&node, self.tree.id);
             self.tree.height -= 1;
         }
     }

@@ -38,7 +38,7 @@ mod walk;
 mod write;
 
 pub use cache::CacheStats;
-pub use changes::{Changes, FreedNodes};
+pub use changes::{Changes, FreedNodes, ReplacedNode};
 pub use cursor::Cursor;
 pub use edit::{Editor, ResidentRanges};
 pub use format::node::{Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePtr, RootPtr};

@@ -7,6 +7,7 @@ use base::Generation;
 use format::node::{Key, NodePage, NodePtr};
 
 /// The place of a node on the device.
+#[derive(Clone)]
 pub(crate) enum Place {
     /// The node was read from there.
     Disk(NodePtr),

@@ -4,6 +4,7 @@
 pub(crate) mod commit_flow;
 pub(crate) mod commit_requests;
 pub(crate) mod committer;
+pub(crate) mod deadlists;
 pub(crate) mod frozen;
 pub(crate) mod pages;
 pub(crate) mod superblocks;

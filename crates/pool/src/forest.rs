@@ -6,6 +6,7 @@ mod edit;
 mod mapping;
 mod missing;
 mod readers;
+mod snapshots;
 mod tree;
 mod volume;
 
@@ -27,6 +28,7 @@ use crate::txn::{Generations, Kind, Txn};
 
 pub(crate) use edit::{Change, EditOutcome};
 pub(crate) use missing::MissingNodes;
+pub(crate) use snapshots::{NewSnapshot, Successor, deadlist_tree, may_have};
 pub(crate) use tree::LiveTree;
 pub(crate) use volume::{BlockCount, FrozenVolume, Volume};
 
@@ -54,6 +56,8 @@ pub(crate) struct Forest {
     sums: Vec<LiveTree>,
     /// The readers that read volumes in order.
     readers: Readers,
+    /// The snapshots, by volume and the commit that took them.
+    snapshots: BTreeMap<(VolumeId, Generation), VolumeId>,
 }
 
 /// The number of volumes that the table has room for, and a place that is free.
@@ -90,6 +94,7 @@ impl Forest {
                 )));
             }
         }
+        let snapshots = snapshots::found(&mut volumes)?;
         let sums = |(i, r): (usize, &GroupRecord)| {
             LiveTree::open(checksum_tree_id(GroupId(i as u32)), r.checksums)
         };
@@ -103,6 +108,7 @@ impl Forest {
             next_volume,
             sums: groups.iter().enumerate().map(sums).collect(),
             readers: Readers::new(cached_nodes),
+            snapshots,
         })
     }
 
@@ -178,6 +184,28 @@ impl Forest {
         Vacancy { places: taken.len(), first: taken.iter().position(|t| !t).map(|p| p as u32) }
     }
 
+    /// Places of the table that are free, at most `most`.
+    pub fn free_places(&self, most: usize) -> Vec<u32> {
+        let mut taken = vec![false; self.places.len()];
+        for v in self.volumes.values() {
+            taken[v.place as usize] = true;
+        }
+        let free = (0..).zip(taken).filter(|(_, taken)| !taken).map(|(place, _)| place);
+        free.take(most).collect()
+    }
+
+    /// Error: so many numbers for volumes are not left.
+    pub fn has_numbers(&self, count: usize) -> Result<()> {
+        let left = u64::from(u32::MAX - self.next_volume);
+        match left > count as u64 {
+            true => Ok(()),
+            false => {
+                let text = "there are no more numbers for volumes";
+                Err(StorageError::new(ErrorKind::NoSpace, text))
+            }
+        }
+    }
+
     /// Enters a new volume, which has the next number; it becomes durable with the transaction.
     pub fn add(&mut self, edit: Edit<'_>, v: Volume) -> Result<VolumeId> {
         let id = v.record.id;
@@ -221,8 +249,12 @@ impl Forest {
     /// A commit has failed, and with it every creation that waits for one: a client that is told so
     /// must not find the volume later.
     pub fn give_up_creations(&mut self, Edit { txn, g }: Edit<'_>) {
-        let waiting: Vec<VolumeId> =
-            self.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
+        let waiting: Vec<VolumeId> = self
+            .volumes
+            .values()
+            .filter(|v| v.creating && !v.is_snapshot())
+            .map(|v| v.record.id)
+            .collect();
         for id in waiting {
             if self.forget(Edit { txn, g }, id).is_ok()
                 && let Some(v) = self.volumes.get_mut(&id)
@@ -255,7 +287,8 @@ impl Forest {
         range: BlockRange,
         max: usize,
     ) -> Step<SmallVec<[MappedExtent; 4]>> {
-        let v = self.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
+        let readable = self.volumes.get(&id).filter(|v| v.is_readable());
+        let v = readable.ok_or_else(|| no_such_volume(id))?;
         mapping::overlapping(v.mapping.tree(), &self.store, &self.geometry, range, max)
     }
 
@@ -420,13 +453,19 @@ impl Forest {
         self.sums[id.0 as usize].take_frozen(generation)
     }
 
-    /// A commit has written a volume's mapping. Returns the volume's place in the table.
-    pub fn enter_root(&mut self, frozen: &FrozenVolume, root: Option<RootPtr>) -> Option<u32> {
+    /// A commit has written a volume's mapping and deadlist. Returns the volume's place in the
+    /// table.
+    pub fn enter_root(
+        &mut self,
+        frozen: &FrozenVolume,
+        root: Option<RootPtr>,
+        deadlist: Option<RootPtr>,
+    ) -> Option<u32> {
         let v = self.volumes.get(&frozen.id)?;
         // A volume whose creation was reported as failed, in the first try of this commit, must not
         // come to be by the second.
         let cancelled = v.gone && root.is_none();
-        let record = VolumeRecord { mapping: root, ..frozen.record.clone() };
+        let record = VolumeRecord { mapping: root, deadlist, ..frozen.record.clone() };
         self.places[v.place as usize] = (!frozen.gone && !cancelled).then_some(record);
         Some(v.place)
     }
@@ -436,6 +475,7 @@ impl Forest {
         if frozen.gone {
             if let Some(v) = self.volumes.remove(&frozen.id) {
                 self.held.remove(&v);
+                self.forget_snapshot(&v);
             }
         } else if let Some(v) = self.volumes.get_mut(&frozen.id) {
             v.settle(&frozen.mapping);

@@ -69,7 +69,7 @@ impl Bench {
         let forest = Forest::new(GEOMETRY, 64, places, 4, &groups).expect("sound");
         Bench {
             forest,
-            txns: Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1),
+            txns: Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1, Birth(0)),
             live: [A, B, C].map(|id| (id, Blocks::new())).into(),
             pass: BTreeMap::new(),
             edited: Vec::new(),

@@ -59,6 +59,7 @@ mod pool;
 pub mod raw;
 mod scrub;
 pub mod settings;
+mod snapshots;
 mod space;
 mod start;
 mod state;
@@ -84,6 +85,7 @@ pub use pool::Pool;
 pub use start::ReadyPool;
 
 pub use settings::{CreateOptions, NAME_RULE, Settings, is_name};
+pub use snapshots::{SnapshotInfo, Snapshots, WantedSnapshot};
 pub use space::Reservation;
 pub use volumes::VolumeInfo;
 pub use writeback::{HandedOverPass, Pass, PassPart};

@@ -21,6 +21,7 @@ use crate::forest::Forest;
 use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::settings::Settings;
+use crate::snapshots::SnapshotRequests;
 use crate::space::{Geometry, Space};
 use crate::state::{Identity, State};
 use crate::txn::{Progress, Tables};
@@ -144,7 +145,7 @@ fn assemble(
         devices,
         space,
         forest,
-        txns: Progress::new(Generation(best.generation), known, open, best.sequence),
+        txns: Progress::new(Generation(best.generation), known, open, best.sequence, best.birth),
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
@@ -153,6 +154,7 @@ fn assemble(
         standing: Standing::Closed,
         host_log: HostLog::default(),
         writers,
+        snapshot_requests: SnapshotRequests::default(),
     })
 }
 

@@ -12,6 +12,7 @@ use rt::Rt;
 
 use crate::commit::commit_flow::CommitRun;
 use crate::commit::commit_requests::Commits;
+use crate::commit::deadlists::Deadlists;
 use crate::commit::pages::PageWriter;
 use crate::commit::superblocks::Superblocks;
 use crate::core::Core;
@@ -41,6 +42,7 @@ use crate::scrub::tables::TableScrub;
 use crate::scrub::trees::TreeScrub;
 use crate::scrub::verify::Verifier;
 use crate::settings::Settings;
+use crate::snapshots::Snapshots;
 use crate::space::Reservation;
 use crate::state::State;
 use crate::transfer::copies::CopyReader;
@@ -70,6 +72,7 @@ pub(crate) struct Flows {
     pub writer: Rc<Writer>,
     pub reader: Rc<Reader>,
     pub volumes: Rc<Volumes>,
+    pub snapshots: Rc<Snapshots>,
     pub cache_link: Rc<CacheLink>,
     pub passes: Rc<Passes>,
     pub scrubs: Rc<Scrubs>,
@@ -97,7 +100,17 @@ impl Flows {
         let commits = Commits::new(&core);
         let pages = PageWriter::new(&core, &copy_writer);
         let superblocks = Superblocks::new(&core, &watch);
-        let run = CommitRun::new(&core, &watch, &loader, &commits, &pages, &superblocks, &nodes);
+        let deadlists = Deadlists::new(&core, &loader, &nodes);
+        let run = CommitRun::new(
+            &core,
+            &watch,
+            &loader,
+            &commits,
+            &pages,
+            &superblocks,
+            &nodes,
+            &deadlists,
+        );
         let sums = SumReadAhead::new(&core, &loader);
         let room = PoolRoom::new(&core, &loader, &reads, &commits, &sums);
         let runs = RunWriter::new(&core, &copy_writer);
@@ -105,6 +118,7 @@ impl Flows {
         let ahead = ReadAhead::new(&core, &copies, &loader);
         let reader = Reader::new(&core, &copies, &loader, &ahead);
         let volumes = Volumes::new(&core, &commits, &writer);
+        let snapshots = Snapshots::new(&core, &commits);
         let cache_link = CacheLink::new(&core, &commits, &volumes);
         let spiller = Spiller::new(&core, &commits, &nodes);
         let passes = Passes::new(&core, &loader, &commits, &sums, &room, &runs, &volumes, &spiller);
@@ -150,6 +164,7 @@ impl Flows {
             writer,
             reader,
             volumes,
+            snapshots,
             cache_link,
             passes,
             scrubs,
@@ -195,6 +210,11 @@ impl Pool {
     /// Commands that take devices out of use, and back.
     pub fn returns(&self) -> &Rc<Reattacher> {
         &self.0.returns
+    }
+
+    /// Commands to snapshots.
+    pub fn snapshots(&self) -> &Rc<Snapshots> {
+        &self.0.snapshots
     }
 
     /// Commands to spares.

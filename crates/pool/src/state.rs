@@ -25,6 +25,7 @@ use crate::findings::{MoveState, Scrub};
 use crate::forest::{Change, Edit, EditOutcome, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
+use crate::snapshots::SnapshotRequests;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, ReservationFit, Run, Space};
 use crate::txn::logged::{LoggedChange, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
@@ -57,6 +58,8 @@ pub(crate) struct State {
     pub host_log: HostLog,
     /// Whether another process writes to the devices.
     pub writers: Writers,
+    /// Snapshots that the next commits are to take.
+    pub snapshot_requests: SnapshotRequests,
 }
 
 impl State {
@@ -210,7 +213,8 @@ impl State {
     /// changed: the pass has spent the room for them with that of its blocks.
     pub fn demand(&self) -> Demand {
         Demand {
-            dirty_nodes: self.dirty_nodes() + self.txns.pass().map_or(0, Txn::dirty_nodes),
+            dirty_nodes: self.dirty_nodes()
+                + self.txns.pass().map_or(0, |pass| pass.dirty_nodes() + pass.deadlist_nodes()),
             blocks: self.forest.held().0,
         }
     }

@@ -19,10 +19,10 @@ mod metrics;
 mod progress;
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::{ErrorKind, Generation, GroupId, StorageError, VolumeId};
-use btree::{Changes, FreedNodes};
+use base::{Birth, ErrorKind, Generation, GroupId, StorageError, VolumeId};
+use btree::{Changes, FreedNodes, ReplacedNode};
 
 use crate::attached::PublishedCut;
 use crate::space::{Reservation, Run};
@@ -31,6 +31,12 @@ pub(crate) use commit_events::Requests;
 pub(crate) use metrics::CommitMetrics;
 pub(crate) use progress::{Generations, Progress};
 pub(crate) use tables::{TablePage, Tables};
+
+/// Records that a leaf of a deadlist holds at least, but for a few leaves.
+const RECORDS_PER_DEAD_LEAF: u64 = 40;
+/// Nodes that the edits of one deadlist change beside its new leaves, at most: two paths, of data
+/// and of nodes.
+const DEADLIST_PATHS: u64 = 10;
 
 /// Which of the two transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,23 +54,44 @@ pub(crate) struct JoinedVolume {
     pub blocks: u64,
 }
 
+/// Blocks of data that a volume has lost. A snapshot of the volume may have them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LostRun {
+    pub volume: VolumeId,
+    pub birth: Birth,
+    pub run: Run,
+}
+
+/// Blocks that volumes with snapshots have lost.
+#[derive(Default)]
+pub(crate) struct LostBlocks {
+    pub data: Vec<LostRun>,
+    pub nodes: Vec<ReplacedNode>,
+}
+
 /// Blocks that a transaction has allocated and freed, and the blocks of nodes that it has replaced.
 #[derive(Default)]
 struct Lists {
     allocs: Vec<Run>,
     frees: Vec<Run>,
+    /// Blocks that it frees unless a snapshot has them.
+    lost: Vec<LostRun>,
     freed_nodes: FreedNodes,
 }
 
 /// The changes of a transaction.
 pub(crate) struct Txn {
     kind: Kind,
+    /// The birth of the blocks that it writes.
+    birth: Birth,
     nodes: Changes,
     lists: Lists,
     /// Volumes whose record or mapping changed.
     volumes: BTreeMap<VolumeId, JoinedVolume>,
     /// Groups whose checksums changed, or will: those that a pass allocates from.
     sums: BTreeMap<GroupId, Generation>,
+    /// Volumes with snapshots that may have lost blocks.
+    lost_by: BTreeSet<VolumeId>,
     /// Something else has to be made durable: the device table, the pool's own record.
     superblock: bool,
     /// True if the transaction changes what the pool holds, whatever its lists say.
@@ -82,17 +109,19 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
-    fn new(kind: Kind, generation: Generation, room: Option<Reservation>) -> Txn {
+    fn new(kind: Kind, generation: Generation, birth: Birth, room: Option<Reservation>) -> Txn {
         let nodes = match kind {
             Kind::Direct => Changes::new(generation),
             Kind::Pass => Changes::beside_readers(generation),
         };
         Txn {
             kind,
+            birth,
             nodes,
             lists: Lists::default(),
             volumes: BTreeMap::new(),
             sums: BTreeMap::new(),
+            lost_by: BTreeSet::new(),
             superblock: false,
             changes: false,
             published: None,
@@ -103,14 +132,19 @@ impl Txn {
         }
     }
 
-    /// A direct transaction.
-    pub fn direct(generation: Generation) -> Txn {
-        Txn::new(Kind::Direct, generation, None)
+    /// A direct transaction, which writes blocks of this birth.
+    pub fn direct(generation: Generation, birth: Birth) -> Txn {
+        Txn::new(Kind::Direct, generation, birth, None)
     }
 
-    /// A write-back pass that writes within `room`.
-    pub fn pass(room: Reservation) -> Txn {
-        Txn::new(Kind::Pass, Generation(0), Some(room))
+    /// A write-back pass that writes within `room`, blocks of this birth.
+    pub fn pass(room: Reservation, birth: Birth) -> Txn {
+        Txn::new(Kind::Pass, Generation(0), birth, Some(room))
+    }
+
+    /// The birth of the blocks that it writes.
+    pub fn birth(&self) -> Birth {
+        self.birth
     }
 
     pub fn kind(&self) -> Kind {
@@ -127,11 +161,23 @@ impl Txn {
         self.nodes.dirty() as u64
     }
 
+    /// Nodes of deadlists that its commit will write, about and at most.
+    pub fn deadlist_nodes(&self) -> u64 {
+        let all = std::iter::once(&self.lists).chain(&self.merged);
+        let lost = |lists: &Lists| lists.lost.len() + lists.freed_nodes.old();
+        let records = all.map(lost).sum::<usize>() + self.nodes.old();
+        match records as u64 {
+            0 => 0,
+            records => records / RECORDS_PER_DEAD_LEAF + DEADLIST_PATHS * self.lost_by.len() as u64,
+        }
+    }
+
     /// True if a commit would change nothing that can be read.
     pub fn is_clean(&self) -> bool {
         self.volumes.is_empty()
             && self.sums.is_empty()
             && self.lists.frees.is_empty()
+            && self.lists.lost.is_empty()
             && !self.superblock
     }
 
@@ -158,6 +204,7 @@ impl Txn {
             || !self.sums.is_empty()
             || !self.lists.allocs.is_empty()
             || !self.lists.frees.is_empty()
+            || !self.lists.lost.is_empty()
             || !self.merged.is_empty()
     }
 
@@ -241,6 +288,22 @@ impl Txn {
         crate::space::push_run(&mut self.lists.frees, run, group_blocks);
     }
 
+    /// A volume with snapshots has lost blocks.
+    pub fn note_lost(&mut self, lost: LostRun) {
+        self.lost_by.insert(lost.volume);
+        self.lists.lost.push(lost);
+    }
+
+    /// To edit the mapping of a volume with snapshots, which has joined with this generation.
+    pub fn changes_beside_snapshots(
+        &mut self,
+        id: VolumeId,
+        generation: Generation,
+    ) -> &mut Changes {
+        self.lost_by.insert(id);
+        self.nodes.beside_snapshots(generation)
+    }
+
     /// Blocks that a pass has entered hold their room themselves.
     pub fn spend(&mut self, blocks: u64) {
         if let Some(room) = &mut self.room {
@@ -255,6 +318,7 @@ impl Txn {
         self.oldest_merged =
             self.oldest_of_passes().into_iter().chain(pass.oldest_of_passes()).min();
         pass.lists.freed_nodes = pass.nodes.take_freed();
+        self.lost_by.append(&mut pass.lost_by);
         self.merged.push(pass.lists);
         self.published = Some(cut);
         self.superblock = true;
@@ -282,9 +346,29 @@ impl Txn {
         self.merged.iter().chain([&self.lists]).map(|lists| &lists.allocs)
     }
 
+    fn gather_freed_nodes(&mut self) {
+        let freed = self.nodes.take_freed();
+        if !freed.is_empty() {
+            self.lists.freed_nodes = freed;
+        }
+    }
+
+    /// Takes the blocks that volumes with snapshots have lost in the transaction, and in the passes
+    /// in it. Only once the transaction before is written out, and before
+    /// [`Txn::take_frees`].
+    pub fn take_lost(&mut self) -> LostBlocks {
+        self.gather_freed_nodes();
+        let mut all = LostBlocks::default();
+        for lists in std::iter::once(&mut self.lists).chain(&mut self.merged) {
+            all.data.append(&mut lists.lost);
+            all.nodes.extend(lists.freed_nodes.take_old());
+        }
+        all
+    }
+
     /// Takes the blocks that the transaction has freed, and those that the passes in it have freed.
     pub fn take_frees(&mut self) -> impl Iterator<Item = (Vec<Run>, FreedNodes)> {
-        self.lists.freed_nodes = self.nodes.take_freed();
+        self.gather_freed_nodes();
         let all = std::iter::once(&mut self.lists).chain(&mut self.merged);
         all.map(|l| (std::mem::take(&mut l.frees), std::mem::take(&mut l.freed_nodes)))
     }

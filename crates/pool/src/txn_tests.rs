@@ -66,7 +66,7 @@ impl Bench {
         let first = Generation(1 << 32);
         Bench {
             rng: Prng::new(seed),
-            txns: Progress::new(Generation(7), Generation(5), first, 40),
+            txns: Progress::new(Generation(7), Generation(5), first, 40, Birth(0)),
             frozen: None,
             open: Model::default(),
             pass: None,
@@ -237,7 +237,7 @@ fn a_block_is_free_when_the_commit_is_durable_that_frees_it() {
 #[test]
 #[should_panic(expected = "1 nodes got addresses, 0 had none")]
 fn no_more_nodes_get_addresses_than_are_dirty() {
-    let mut txns = Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1);
+    let mut txns = Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1, Birth(0));
     drop(txns.freeze());
     txns.nodes_placed(1);
 }

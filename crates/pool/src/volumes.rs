@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use base::{
-    BLOCK_U64, Duration, ErrorKind, Generation, Lba, Result, Slice, StorageError, VolumeId,
+    BLOCK_U64, Duration, ErrorKind, Generation, Lba, Result, Slice, StorageError, VolumeId, counted,
 };
 use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
@@ -21,6 +21,8 @@ use crate::settings::check_name;
 const REAP_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between two tries: each may read what cannot be read.
 const REAP_SELDOM: Duration = Duration::from_secs(60);
+/// The time between two looks whether the snapshots of a deleted volume are gone.
+const SNAPSHOTS_AGAIN: Duration = Duration::from_millis(200);
 /// For so long a new volume waits for the place of one that is being deleted.
 const PLACE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -173,6 +175,8 @@ impl Volumes {
                 staged: None,
                 limit: None,
                 read_only: false,
+                snapshot: None,
+                deadlist: None,
             };
             st.add_volume(Volume::new(record, place, true))?
         };
@@ -188,7 +192,7 @@ impl Volumes {
             let mut freed = std::pin::pin!(self.place_freed.wait());
             let waits = {
                 let st = self.core.state();
-                let ends = |v: &Volume| !v.is_live();
+                let ends = |v: &Volume| !v.is_live() && !v.is_readable();
                 st.forest.vacancy().first.is_none() && st.forest.volumes().any(ends)
             };
             if !waits || within(&mut freed, limit.as_mut()).await.is_none() {
@@ -294,6 +298,15 @@ impl Volumes {
             if st.forest.served(id).is_none() {
                 return Err(no_such_volume(id));
             }
+            let snapshots = st.forest.snapshots_of(id).filter(|v| v.is_readable()).count();
+            if snapshots > 0 {
+                let text = format!(
+                    "the volume {:?} has {}: delete those first",
+                    st.volume_name(id),
+                    counted(snapshots as u64, "snapshot", "snapshots")
+                );
+                return Err(StorageError::new(ErrorKind::Invalid, text));
+            }
             // Reads go on as they were where no commit will succeed.
             st.standing.permit()?;
             st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
@@ -314,7 +327,7 @@ impl Volumes {
             .state()
             .forest
             .volumes()
-            .filter(|v| v.is_there() && !v.is_live())
+            .filter(|v| v.is_deleting())
             .map(|v| v.record().id)
             .collect();
         self.reap_each(deleting);
@@ -343,7 +356,10 @@ impl Volumes {
             loop {
                 this.left_by_pass(id).await;
                 let outcome = match this.writer.discard(id, Lba(0), END_OF_SPACE).await {
-                    Ok(()) => this.forget_volume(id).await,
+                    Ok(()) => {
+                        this.left_by_snapshots(id).await;
+                        this.forget_volume(id).await
+                    }
                     // All is freed, but the commit of that failed.
                     Err(e) if e.kind == ErrorKind::NotFound => this.commits.commit().await,
                     Err(e) => Err(e),
@@ -386,6 +402,14 @@ impl Volumes {
                 return;
             }
             ended.await;
+        }
+    }
+
+    /// Waits until snapshots of the volume that were deleted are gone: they end in its deadlist.
+    async fn left_by_snapshots(&self, id: VolumeId) {
+        let any = || self.core.state().forest.snapshots_of(id).next().is_some();
+        while any() && !self.core.is_closed() && self.core.permit().is_ok() {
+            self.core.rt().sleep(SNAPSHOTS_AGAIN).await;
         }
     }
 

@@ -187,7 +187,10 @@ pub(crate) async fn check_for(
     plan.unsound = log.unsound().map(str::to_owned);
     let away = src.away();
     let best = &src.best;
-    let live = volumes.into_iter().filter(|v| v.state == VolumeState::Live && v.staged.is_none());
+    let is_served = |v: &VolumeRecord| {
+        v.state == VolumeState::Live && v.staged.is_none() && v.snapshot.is_none()
+    };
+    let live = volumes.into_iter().filter(is_served);
     let image = Image {
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,

@@ -29,6 +29,7 @@ use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
 use format::superblock::scrub::LostExtent;
 
+use super::deadlists::{Deadlists, roots_after};
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
 use crate::commit::commit_requests::Commits;
@@ -53,6 +54,7 @@ pub(crate) struct CommitRun {
     pages: Rc<PageWriter>,
     superblocks: Rc<Superblocks>,
     nodes: Rc<NodeWrites>,
+    deadlists: Rc<Deadlists>,
 }
 
 impl CommitRun {
@@ -65,6 +67,7 @@ impl CommitRun {
         pages: &Rc<PageWriter>,
         superblocks: &Rc<Superblocks>,
         nodes: &Rc<NodeWrites>,
+        deadlists: &Rc<Deadlists>,
     ) -> Rc<CommitRun> {
         Rc::new(CommitRun {
             core: core.clone(),
@@ -74,6 +77,7 @@ impl CommitRun {
             pages: pages.clone(),
             superblocks: superblocks.clone(),
             nodes: nodes.clone(),
+            deadlists: deadlists.clone(),
         })
     }
 
@@ -106,6 +110,7 @@ impl CommitRun {
     async fn send_frozen(&self, frozen: &mut FrozenTxn, writes: &mut Writes) -> Result<()> {
         self.capture(frozen).await;
         let roots = self.write_nodes(frozen, writes).await?;
+        self.deadlists.write(frozen, writes).await?;
         self.apply(frozen).await?;
         self.enter_roots(frozen, &roots).await;
         self.pages.plan_pages(frozen).await;
@@ -235,8 +240,20 @@ impl CommitRun {
     /// Puts the new roots into the records that the table pages will say.
     async fn enter_roots(&self, frozen: &mut FrozenTxn, roots: &[Option<RootPtr>]) {
         let (volume_roots, sum_roots) = roots.split_at(frozen.volumes.len());
+        let deadlists = roots_after(frozen, |id| self.core.state().forest.deadlist(id));
         for (n, (v, root)) in (1..).zip(frozen.volumes.iter().zip(volume_roots)) {
-            let place = self.core.state_mut().forest.enter_root(v, *root);
+            let place = {
+                let mut st = self.core.state_mut();
+                let deadlist = deadlists.get(&v.id).copied();
+                let deadlist = deadlist.unwrap_or_else(|| st.forest.deadlist(v.id));
+                let taken = frozen.snapshots.iter().find(|taken| taken.of == v.id);
+                let snapshot = taken.and_then(|taken| {
+                    let deadlist = deadlists.get(&taken.id).copied().flatten();
+                    st.forest.enter_snapshot(taken.id, *root, deadlist)
+                });
+                frozen.table_pages.extend(snapshot.map(|place| place / VOLUMES_PER_PAGE));
+                st.forest.enter_root(v, *root, deadlist)
+            };
             frozen.table_pages.extend(place.map(|place| place / VOLUMES_PER_PAGE));
             self.core.breathe_each(n).await;
         }
@@ -259,6 +276,7 @@ impl CommitRun {
             self.core.state_mut().forest.settle_volume(v);
             self.core.breathe_each(n).await;
         }
+        self.settle_snapshots(&frozen);
         for (n, (id, tree)) in (1..).zip(&frozen.sums) {
             self.core.state_mut().forest.settle_sums(*id, tree);
             self.core.breathe_each(n).await;
@@ -283,7 +301,20 @@ impl CommitRun {
         st.space.limbo_mut().free_after_reads(frozen.frees);
         drop(st);
         let mappings = frozen.volumes.into_iter().map(|v| v.mapping);
+        let deadlists = frozen.deadlists.into_iter().flat_map(|all| all.lists);
+        let mappings = mappings.chain(deadlists.map(|list| list.tree));
         UnneededTrees::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
+    }
+
+    /// Enters the deadlists and the snapshots of a durable commit into the state.
+    fn settle_snapshots(&self, frozen: &FrozenTxn) {
+        let mut st = self.core.state_mut();
+        for (id, root) in roots_after(frozen, |id| st.forest.deadlist(id)) {
+            st.forest.set_deadlist(id, root);
+        }
+        frozen.snapshots.iter().for_each(|taken| st.forest.settle_snapshot(taken.id));
+        let drained = frozen.deadlists.iter().flat_map(|all| &all.drained);
+        drained.for_each(|&id| st.forest.note_drained(id));
     }
 
     /// The runs of `frees` that overlap an extent of `extents`, which lists lost blocks.
@@ -331,9 +362,11 @@ impl CommitRun {
         let from = self.core.rt().precise_now();
         let frozen = {
             let mut st = self.core.state_mut();
+            let now = u64::from(self.core.unix_time(self.core.now()));
+            let snapshots = st.take_snapshots(now);
             let txn = st.txns.freeze();
             st.attached.begin_publishing(txn.published());
-            FrozenTxn::new(txn, st.space.groups_mut().take_changed())
+            FrozenTxn::new(txn, st.space.groups_mut().take_changed(), snapshots)
         };
         let took = self.core.rt().precise_now().since(from);
         self.core.metrics_mut().note_frozen(took);

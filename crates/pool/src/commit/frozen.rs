@@ -2,18 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Generation, GroupId};
+use base::{Generation, GroupId, VolumeId};
 use btree::Tree;
+use format::node::RootPtr;
 use format::page::PageVersion;
 
 use crate::forest::FrozenVolume;
 use crate::space::{BitmapPage, Run};
-use crate::txn::Txn;
+use crate::txn::{LostBlocks, Txn};
 
 /// Trees or pages that are dealt with before other tasks get a turn.
 pub(super) const SLICE: usize = 64;
 /// Runs, or blocks of replaced nodes, that are dealt with before other tasks get a turn.
 pub(super) const RUNS: usize = 256;
+
+/// A snapshot that a commit takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TakenSnapshot {
+    pub id: VolumeId,
+    pub of: VolumeId,
+}
+
+/// A deadlist that a commit has changed.
+pub(super) struct FrozenDeadlist {
+    /// The volume or the snapshot that has it before snapshots are taken.
+    pub owner: VolumeId,
+    pub tree: Tree,
+    pub root: Option<RootPtr>,
+}
+
+/// Deadlists that a commit has changed.
+#[derive(Default)]
+pub(super) struct FrozenDeadlists {
+    pub lists: Vec<FrozenDeadlist>,
+    /// Snapshots of which nothing is left.
+    pub drained: Vec<VolumeId>,
+}
 
 /// A frozen transaction on its way to the devices. What has been done is kept, so that a second try
 /// goes on from there.
@@ -29,6 +53,12 @@ pub(super) struct FrozenTxn {
     pub volumes: Vec<FrozenVolume>,
     pub sums: Vec<(GroupId, Tree)>,
     pub captured: bool,
+    /// Snapshots that it takes.
+    pub snapshots: Vec<TakenSnapshot>,
+    /// What volumes with snapshots have lost, until its deadlists are edited.
+    pub lost: Option<LostBlocks>,
+    /// Deadlists that it has changed; `None`: that was not found out yet.
+    pub deadlists: Option<FrozenDeadlists>,
     /// Blocks of nodes that this commit has written.
     pub node_blocks: Vec<Run>,
     /// Allocations and frees are in the bitmaps.
@@ -50,7 +80,7 @@ impl FrozenTxn {
         PageVersion { generation: self.generation, attempt: self.attempt }
     }
 
-    pub fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
+    pub fn new(txn: Txn, groups: BTreeSet<GroupId>, snapshots: Vec<TakenSnapshot>) -> FrozenTxn {
         FrozenTxn {
             generation: txn.generation(),
             changes: txn.changes_anything() || !groups.is_empty(),
@@ -60,6 +90,9 @@ impl FrozenTxn {
             volumes: Vec::new(),
             sums: Vec::new(),
             captured: false,
+            snapshots,
+            lost: None,
+            deadlists: None,
             node_blocks: Vec::new(),
             applied: false,
             frees: Vec::new(),

@@ -12,12 +12,13 @@ use btree::{Key, Tree};
 use format::records::MappedExtent;
 use smallvec::{SmallVec, smallvec};
 
+use super::mapping::{BornRun, NewBlocks};
 use super::tree::LiveTree;
 use super::volume::Volume;
 use super::{Edit, Forest, checksums, mapping, no_such_volume};
 use crate::error::Step;
 use crate::space::{Geometry, Run};
-use crate::txn::{Generations, Kind, Txn, not_open};
+use crate::txn::{Generations, Kind, LostRun, Txn, not_open};
 
 /// Extents that one edit unmaps.
 const STEP_EXTENTS: usize = 128;
@@ -153,7 +154,7 @@ impl Forest {
         let id = change.volume();
         // A deleted volume can still be unmapped.
         let is_unmap = matches!(change, Change::Unmap { .. });
-        let can = |v: &&Volume| v.is_live() || v.is_there() && is_unmap;
+        let can = |v: &&Volume| v.is_live() || v.is_deleting() && is_unmap;
         let v = self.volumes.get(&id).filter(can).ok_or_else(|| no_such_volume(id))?;
         let had = v.record.allocated_blocks;
         let Some(plan) = self.plan(Kind::Direct, change)? else { return Ok(change.range().end) };
@@ -224,6 +225,7 @@ impl Forest {
         let owner = v.record.owner();
         let Some(mapping) = v.mapping.of_mut(kind) else { unreachable!("it was just looked at") };
         let generation = txn.volume(id).map_or(g.open, |joined| joined.generation);
+        let (birth, has_snapshots) = (txn.birth(), v.has_snapshots);
         let (mut freed, mut unmapped) = (Vec::new(), 0u64);
         for piece in &plan.pieces {
             if let Some(run) = piece.run() {
@@ -235,13 +237,22 @@ impl Forest {
                 checksums::record(&mut ready.edit(sums, changes), offset, owner, from, crcs);
                 txn.note_alloc(run, geometry.group_blocks);
             }
-            let edit = &mut ready.edit(mapping, txn.changes(generation));
-            let &EditPiece { part, addr } = piece;
-            unmapped += u64::from(mapping::replace(edit, part, addr, geometry, &mut freed));
+            let changes = match has_snapshots {
+                true => txn.changes_beside_snapshots(id, generation),
+                false => txn.changes(generation),
+            };
+            let edit = &mut ready.edit(mapping, changes);
+            let new = piece.addr.map(|addr| NewBlocks { addr, birth });
+            unmapped += u64::from(mapping::replace(edit, piece.part, new, geometry, &mut freed));
         }
         let unmaps = plan.unmaps;
         assert_eq!(unmapped, unmaps, "volume {id} has lost other blocks than were looked at");
-        freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
+        for BornRun { run, birth } in freed {
+            match has_snapshots {
+                true => txn.note_lost(LostRun { volume: id, birth, run }),
+                false => txn.note_free(run, geometry.group_blocks),
+            }
+        }
         Ok(())
     }
 

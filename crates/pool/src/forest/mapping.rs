@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use base::{BlockRange, ErrorKind, Lba, PoolAddr, StorageError};
+use base::{Birth, BlockRange, ErrorKind, Lba, PoolAddr, StorageError};
 use btree::{Editor, Key, Store, Tree};
 use format::records::{MAX_EXTENT, MappedExtent, mapping_key};
 use smallvec::SmallVec;
@@ -81,14 +81,28 @@ pub(crate) fn range(tree: &Tree, blocks: BlockRange) -> (&Tree, Key, Key) {
     (tree, Key::new(&mapping_key(blocks.from)), Key::new(&mapping_key(blocks.end)))
 }
 
+/// Blocks of the pool, and their birth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BornRun {
+    pub run: Run,
+    pub birth: Birth,
+}
+
+/// Where new blocks of a volume stand, and their birth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewBlocks {
+    pub addr: PoolAddr,
+    pub birth: Birth,
+}
+
 /// Maps a range to `new`, or to nothing. What it was mapped to is appended to `freed`; returns
 /// the number of those blocks. A malformed record must have been found before ([`overlapping`]).
 pub(crate) fn replace(
     edit: &mut Editor<'_>,
     range: BlockRange,
-    new: Option<PoolAddr>,
+    new: Option<NewBlocks>,
     geometry: &Geometry,
-    freed: &mut Vec<Run>,
+    freed: &mut Vec<BornRun>,
 ) -> u32 {
     let BlockRange { from: lba, end } = range;
     let old = edit.look(|tree, store| overlapping(tree, store, geometry, range, usize::MAX));
@@ -97,7 +111,7 @@ pub(crate) fn replace(
         let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
         let run = Run { addr: e.addr.plus(from - e.lba.0), len: (to - from) as u32 };
         blocks += run.len;
-        freed.push(run);
+        freed.push(BornRun { run, birth: e.birth });
         if e.lba < lba {
             let left = MappedExtent { len: (lba.0 - e.lba.0) as u32, ..e };
             edit.insert(&mapping_key(left.lba), &left.value());
@@ -109,12 +123,13 @@ pub(crate) fn replace(
                 lba: end,
                 addr: e.addr.plus(end.0 - e.lba.0),
                 len: (e.end() - end.0) as u32,
+                ..e
             };
             edit.insert(&mapping_key(end), &right.value());
         }
     }
-    let Some(addr) = new else { return blocks };
-    let mut extent = MappedExtent { lba, addr, len: (end.0 - lba.0) as u32 };
+    let Some(NewBlocks { addr, birth }) = new else { return blocks };
+    let mut extent = MappedExtent { lba, addr, len: (end.0 - lba.0) as u32, birth };
     if lba.0 > 0 {
         // A malformed neighbour is not continued; a read of it tells.
         let before =
@@ -127,9 +142,11 @@ pub(crate) fn replace(
     blocks
 }
 
-/// True if `next` goes on where `before` ends, in the volume and in the same group of the pool.
+/// True if `next` goes on where `before` ends, in the volume and in the same group of the pool, and
+/// is of the same birth.
 fn continues(before: &MappedExtent, next: &MappedExtent, group_blocks: u32) -> bool {
     before.end() == next.lba.0
+        && before.birth == next.birth
         && before.addr.0 + u64::from(before.len) == next.addr.0
         && before.addr.0 / u64::from(group_blocks) == next.addr.0 / u64::from(group_blocks)
         && before.len + next.len <= MAX_EXTENT

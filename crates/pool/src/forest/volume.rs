@@ -2,6 +2,7 @@
 
 use base::{Generation, VolumeId};
 use btree::Tree;
+use format::node::RootPtr;
 use format::page::{VolumeRecord, VolumeState};
 use format::tree::mapping_tree_id;
 
@@ -18,13 +19,52 @@ pub(crate) struct Volume {
     pub(super) gone: bool,
     /// No commit has it yet; if the next one fails, its maker is told that it does not exist.
     pub(super) creating: bool,
+    /// There are snapshots of the volume, which may have what it loses.
+    pub(super) has_snapshots: bool,
+    /// The deadlist as committed. Commits alone change it.
+    pub(super) deadlist: Option<RootPtr>,
+    /// Nothing is left to be done before a snapshot that is being deleted is gone.
+    pub(super) drained: bool,
     frozen: Option<(VolumeRecord, bool)>,
 }
 
 impl Volume {
     pub fn new(record: VolumeRecord, place: u32, creating: bool) -> Volume {
-        let mapping = LiveTree::open(mapping_tree_id(record.id), record.mapping);
-        Volume { record, mapping, place, gone: false, creating, frozen: None }
+        let tree = record.snapshot.map_or(record.id, |origin| origin.volume);
+        let mapping = LiveTree::open(mapping_tree_id(tree), record.mapping);
+        let deadlist = record.deadlist;
+        Volume {
+            record,
+            mapping,
+            place,
+            gone: false,
+            creating,
+            has_snapshots: false,
+            deadlist,
+            drained: false,
+            frozen: None,
+        }
+    }
+
+    /// True of a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.record.snapshot.is_some()
+    }
+
+    /// True if it was deleted, and has something left, or its place.
+    pub fn is_deleting(&self) -> bool {
+        !self.gone && self.record.state == VolumeState::Deleting && !self.is_snapshot()
+    }
+
+    /// True if it may be read: a volume or a snapshot that was not deleted, and that a commit has.
+    pub fn is_readable(&self) -> bool {
+        let is_kept = self.is_snapshot() && !self.creating;
+        self.is_live() || is_kept && !self.gone && self.record.state == VolumeState::Live
+    }
+
+    /// True if nothing is left to be done before a snapshot that is being deleted is gone.
+    pub fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// The record that the volume table will have of the volume.
@@ -42,9 +82,9 @@ impl Volume {
         !self.gone
     }
 
-    /// True unless it was deleted.
+    /// True of a volume that was not deleted.
     pub fn is_live(&self) -> bool {
-        !self.gone && self.record.state == VolumeState::Live
+        !self.gone && self.record.state == VolumeState::Live && !self.is_snapshot()
     }
 
     /// True if it has its name: neither deleted nor a staging volume.
@@ -93,20 +133,24 @@ pub(crate) struct FrozenVolume {
 pub(crate) struct BlockCount(pub u64);
 
 impl BlockCount {
-    /// Of these volumes.
+    /// Of these volumes. Snapshots share theirs.
     pub fn of<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> BlockCount {
-        BlockCount(volumes.into_iter().map(|v| v.record.allocated_blocks).sum())
+        BlockCount(volumes.into_iter().map(own_blocks).sum())
     }
 
     /// A volume is gone.
     pub fn remove(&mut self, v: &Volume) {
-        self.0 -= v.record.allocated_blocks;
+        self.0 -= own_blocks(v);
     }
 
     /// Changes a volume in a way that may change how many blocks it has.
     pub fn change(&mut self, v: &mut Volume, f: impl FnOnce(&mut Volume)) {
         self.remove(v);
         f(v);
-        self.0 += v.record.allocated_blocks;
+        self.0 += own_blocks(v);
     }
+}
+
+fn own_blocks(v: &Volume) -> u64 {
+    if v.is_snapshot() { 0 } else { v.record.allocated_blocks }
 }

@@ -252,6 +252,7 @@ impl ChunkCopier {
             let volume = self.core.state().forest.volume_from(VolumeId(next));
             let Some(volume) = volume else { break };
             self.nodes_of(TreeId::Mapping(volume), since, id, &mut nodes).await?;
+            self.nodes_of(TreeId::Deadlist(volume), since, id, &mut nodes).await?;
             next = volume.0 + 1;
         }
         let (group_blocks, groups) = {

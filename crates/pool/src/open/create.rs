@@ -1,7 +1,8 @@
 //! Making a pool on empty devices.
 
 use base::{
-    BLOCK, BLOCK_U64, EntrySeq, ErrorKind, Generation, Result, SliceList, StorageError, counted,
+    BLOCK, BLOCK_U64, Birth, EntrySeq, ErrorKind, Generation, Result, SliceList, StorageError,
+    counted,
 };
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,

@@ -1,4 +1,4 @@
-//! The nodes of trees: the mapping tree of each volume, the checksum tree of each group.
+//! The nodes of trees: mapping and deadlist of each volume, the checksum tree of each group.
 //!
 //! Inner nodes must be in memory, as they say where other nodes are. Every copy of every node is
 //! read and verified as blocks of data are, in the order of addresses.
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use base::{Generation, GroupId, VolumeId};
 use btree::Key;
 use format::superblock::scrub::ScrubStage;
-use format::tree::{checksum_tree_id, mapping_tree_id};
+use format::tree::{checksum_tree_id, deadlist_tree_id, mapping_tree_id};
 use queue::Class;
 
 use super::window::{PartResult, Window};
@@ -49,6 +49,7 @@ impl TreeScrub {
             let id = self.core.state().forest.volume_from(VolumeId(next));
             let Some(id) = id else { return Ok(()) };
             self.scrub_tree(window, TreeId::Mapping(id)).await?;
+            self.scrub_tree(window, TreeId::Deadlist(id)).await?;
             next = id.0 + 1;
             window.reach(ScrubStage::Volumes, next, 0).await?;
         }
@@ -77,6 +78,7 @@ impl TreeScrub {
                     let tree = match which {
                         TreeId::Mapping(id) => mapping_tree_id(id),
                         TreeId::Sums(id) => checksum_tree_id(id),
+                        TreeId::Deadlist(id) => deadlist_tree_id(id),
                     };
                     let tree = self.core.state().tree_name(tree);
                     tracing::error!(%tree, "scrub: the rest of a tree is passed over: {e}");

@@ -86,6 +86,7 @@ impl State {
             devices: self.devices.records(),
             scrub: self.scrub.record().clone(),
             lineage: self.histories.lineage(mark.map_or(OpenId(0), |m| m.opened)),
+            birth: self.txns.birth(),
         }
     }
 }

@@ -20,11 +20,15 @@ use crate::txn::Kind;
 const SLICE: usize = 64;
 /// Nodes written by one request.
 const NODES_PER_WRITE: u64 = 64;
+/// The same of nodes of which it is not known how many there are.
+const UNCOUNTED_PER_WRITE: u64 = 8;
 
 /// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
 pub(crate) struct NodeWriter<'w> {
     flow: Rc<NodeWrites>,
     kind: Kind,
+    /// The nodes were counted when their trees were edited.
+    is_counted: bool,
     run: Option<NodeRun>,
     /// Nodes of this slice, of all trees: thousands may have a node each.
     done: usize,
@@ -77,7 +81,7 @@ impl<'w> NodeWriter<'w> {
                 Ok(None) => return Ok(false),
                 Ok(Some(addr)) if addr == next => {
                     run.filled += 1;
-                    if self.kind == Kind::Direct {
+                    if self.kind == Kind::Direct && self.is_counted {
                         self.flow.core.state_mut().txns.nodes_placed(1);
                     }
                 }
@@ -96,6 +100,7 @@ impl<'w> NodeWriter<'w> {
     async fn take_run(&self) -> Result<Run> {
         loop {
             let want = match self.kind {
+                Kind::Direct if !self.is_counted => UNCOUNTED_PER_WRITE,
                 Kind::Direct => self.flow.core.state().txns.nodes_left().clamp(1, NODES_PER_WRITE),
                 Kind::Pass => NODES_PER_WRITE,
             };
@@ -184,6 +189,17 @@ impl NodeWrites {
         blocks: &'w mut Vec<Run>,
         writes: &'w mut Writes,
     ) -> NodeWriter<'w> {
-        NodeWriter { flow: self.clone(), kind, run: None, done: 0, blocks, writes }
+        let flow = self.clone();
+        NodeWriter { flow, kind, is_counted: true, run: None, done: 0, blocks, writes }
+    }
+
+    /// A writer for trees that only the running commit edits: no transaction has counted their
+    /// nodes.
+    pub fn uncounted_writer<'w>(
+        self: &Rc<Self>,
+        blocks: &'w mut Vec<Run>,
+        writes: &'w mut Writes,
+    ) -> NodeWriter<'w> {
+        NodeWriter { is_counted: false, ..self.writer(Kind::Direct, blocks, writes) }
     }
 }

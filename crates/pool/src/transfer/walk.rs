@@ -105,6 +105,8 @@ pub(crate) enum TreeId {
     Mapping(VolumeId),
     /// The checksums of a group.
     Sums(GroupId),
+    /// The deadlist of a volume or a snapshot.
+    Deadlist(VolumeId),
 }
 
 /// Nodes of a tree that are looked up in one step.
@@ -118,9 +120,18 @@ pub(crate) fn nodes_from(
     since: Generation,
     from: &Key,
 ) -> Step<(Vec<ExpectedBlock>, Option<Key>)> {
-    let tree = match which {
-        TreeId::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
-        TreeId::Sums(id) => Some(st.forest.sums_tree(id)),
+    let deadlist;
+    let (tree, since) = match which {
+        // The snapshot before has the older ones, too.
+        TreeId::Mapping(id) => {
+            let tree = st.forest.mapping_of(Kind::Direct, id);
+            (tree, since.max(st.forest.since_snapshot_before(id)))
+        }
+        TreeId::Sums(id) => (Some(st.forest.sums_tree(id)), since),
+        TreeId::Deadlist(id) => {
+            deadlist = st.forest.deadlist_of(id);
+            (deadlist.as_ref(), since)
+        }
     };
     let Some(tree) = tree else { return Ok((Vec::new(), None)) };
     let (nodes, next) = tree.pointers(st.forest.store(), from, since, NODES)?;

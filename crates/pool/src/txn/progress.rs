@@ -1,6 +1,6 @@
 //! Which transactions are open, being committed and durable.
 
-use base::{ErrorKind, Generation, Result, StorageError};
+use base::{Birth, ErrorKind, Generation, Result, StorageError};
 use rt::sync::Event;
 
 use super::{Kind, Txn, not_open};
@@ -40,8 +40,12 @@ pub(crate) struct Progress {
     committing: Option<Generation>,
     /// The oldest generation of the passes that it publishes.
     oldest_committing: Option<Generation>,
+    /// The birth of the blocks that are written from now on.
+    birth: Birth,
     /// Nodes of the running commit that have no address yet.
     nodes_left: u64,
+    /// Nodes of deadlists that the running commit writes, about.
+    deadlist_nodes_left: u64,
     committed: Generation,
     /// The newest generation that the superblocks of all devices in use say. A crash may have left
     /// some without the committed one.
@@ -57,15 +61,18 @@ impl Progress {
         known: Generation,
         open: Generation,
         sequence: u64,
+        birth: Birth,
     ) -> Progress {
-        let open = Txn::direct(open);
+        let open = Txn::direct(open, birth);
         Progress {
             open,
             pass: None,
             pass_ended: Event::new(),
             committing: None,
             oldest_committing: None,
+            birth,
             nodes_left: 0,
+            deadlist_nodes_left: 0,
             committed,
             known,
             sequence,
@@ -107,7 +114,7 @@ impl Progress {
         if self.pass.is_some() {
             return Err(StorageError::new(ErrorKind::Invalid, "a write-back pass is open already"));
         }
-        self.pass = Some(Txn::pass(room.split_all()));
+        self.pass = Some(Txn::pass(room.split_all(), self.birth));
         Ok(())
     }
 
@@ -130,7 +137,27 @@ impl Progress {
 
     /// Nodes that have no address yet, of direct transactions.
     pub fn dirty_nodes(&self) -> u64 {
-        self.open.dirty_nodes() + self.nodes_left
+        self.open.dirty_nodes()
+            + self.open.deadlist_nodes()
+            + self.nodes_left
+            + self.deadlist_nodes_left
+    }
+
+    /// The birth of the blocks that are written from now on.
+    pub fn birth(&self) -> Birth {
+        self.birth
+    }
+
+    /// Snapshots are taken of what the open transaction has, which is frozen next: what is written
+    /// after that is of the next birth. Error: there is none.
+    pub fn end_birth(&mut self) -> Result<Birth> {
+        let ended = self.birth;
+        let Some(next) = ended.0.checked_add(1) else {
+            let text = "the pool cannot count any more snapshots";
+            return Err(StorageError::new(ErrorKind::Limit, text));
+        };
+        self.birth = Birth(next);
+        Ok(ended)
     }
 
     /// Ends the open transaction, and opens the next one. O(1).
@@ -139,7 +166,9 @@ impl Progress {
         self.committing = Some(generation);
         self.oldest_committing = self.open.oldest_of_passes();
         self.nodes_left = self.open.dirty_nodes();
-        std::mem::replace(&mut self.open, Txn::direct(Generation(generation.0 + 2)))
+        self.deadlist_nodes_left = self.open.deadlist_nodes();
+        let next = Txn::direct(Generation(generation.0 + 2), self.birth);
+        std::mem::replace(&mut self.open, next)
     }
 
     /// The transaction that is being committed.
@@ -165,7 +194,7 @@ impl Progress {
         self.committed = generation;
         self.known = generation;
         (self.committing, self.oldest_committing) = (None, None);
-        self.nodes_left = 0;
+        (self.nodes_left, self.deadlist_nodes_left) = (0, 0);
     }
 
     /// The durable transaction.

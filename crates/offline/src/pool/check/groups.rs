@@ -3,7 +3,7 @@
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Crc, GroupId, PoolAddr, VolumeId, crc32c};
-use format::page::{Chunk, GroupKind, VolumeRecord};
+use format::page::{Chunk, GroupKind, VolumeRecord, VolumeState};
 use format::records::{Checksums, MappedExtent};
 use format::tree::{checksum_tree_id, mapping_tree_id};
 use pool::offline_repair::Content;
@@ -57,7 +57,7 @@ impl PoolChecker<'_> {
     /// Walks all checksum trees, those of groups that are not used for data any more too: their
     /// nodes are kept for the next use.
     pub(crate) async fn checksums(&mut self, volumes: &[VolumeRecord]) {
-        let owners = volumes.iter().filter(|v| v.staged.is_none());
+        let owners = volumes.iter().filter(|v| v.staged.is_none() && v.snapshot.is_none());
         self.names = owners.map(|v| (v.id.0, v.name.clone())).collect();
         let total = self.space.groups.len() as u64;
         let mut differing = Vec::new();
@@ -290,14 +290,16 @@ impl PoolChecker<'_> {
                     }
                 }
             }
-            for v in volumes {
+            let is_whole = |v: &&VolumeRecord| v.snapshot.is_none() || v.state == VolumeState::Live;
+            for v in volumes.iter().filter(is_whole) {
                 self.compare_volume(group, &owners, v).await;
             }
         }
     }
 
     async fn compare_volume(&mut self, group: usize, owners: &[(u32, u64)], v: &VolumeRecord) {
-        let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
+        let tree = v.snapshot.map_or(v.id, |origin| origin.volume);
+        let mut walk = Walk::new(mapping_tree_id(tree), String::new(), v.mapping, true);
         while let Some(leaf) = walk.next_leaf(self).await {
             for i in 0..leaf.count() {
                 let Some(e) = MappedExtent::decode(&leaf.key(i), leaf.value(i)) else { continue };

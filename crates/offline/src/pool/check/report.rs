@@ -53,6 +53,10 @@ pub struct PoolCounts {
     pub volumes: u64,
     /// Staging volumes, likewise.
     pub stagings: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Records of deadlists.
+    pub dead_runs: u64,
     /// Nodes of trees.
     pub nodes: u64,
     /// Extents of volumes.

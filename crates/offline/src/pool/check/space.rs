@@ -20,6 +20,10 @@ pub(crate) struct GroupSpace {
     pub referred: Bitmap,
     /// The sum over its extents.
     pub owners: u64,
+    /// Blocks that snapshots have, and no volume.
+    pub past: Bitmap,
+    /// Blocks that stand in a deadlist.
+    pub dead: Bitmap,
 }
 
 /// All block groups of a pool.
@@ -37,6 +41,21 @@ pub(crate) struct Claim {
     pub shared: u32,
 }
 
+/// What a block is that stands in a deadlist.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeadClaim {
+    /// A snapshot has it, and no volume: as it should be.
+    OfSnapshot,
+    /// Nothing has it: a snapshot that is being deleted may have had it.
+    OfNone,
+    /// A volume has it.
+    OfVolume,
+    /// Another deadlist, or another record of this one, has it.
+    Twice,
+    /// It is not allocated.
+    Free,
+}
+
 impl Space {
     pub fn new(geometry: Geometry, records: Vec<GroupRecord>) -> Space {
         let groups = records
@@ -44,7 +63,14 @@ impl Space {
             .map(|record| {
                 let bits =
                     if record.kind == GroupKind::Free { 0 } else { geometry.group_blocks as usize };
-                GroupSpace { record, allocated: None, referred: Bitmap::new(bits), owners: 0 }
+                GroupSpace {
+                    record,
+                    allocated: None,
+                    referred: Bitmap::new(bits),
+                    owners: 0,
+                    past: Bitmap::new(0),
+                    dead: Bitmap::new(0),
+                }
             })
             .collect();
         Space { geometry, groups }
@@ -78,6 +104,47 @@ impl Space {
         };
         let new = g.referred.assign(block as usize, len as usize, true) as u32;
         Claim { free, shared: len - new }
+    }
+
+    /// Claims a block for a snapshot; returns whether nothing has it that was looked at before.
+    pub fn claim_past(&mut self, group: usize, block: u32) -> (Claim, bool) {
+        let claim = self.claim(group, block, 1);
+        let g = &mut self.groups[group];
+        if g.past.is_empty() {
+            g.past = Bitmap::new(g.referred.len());
+        }
+        if claim.shared == 0 {
+            g.past.assign(block as usize, 1, true);
+        }
+        (claim, claim.shared == 0)
+    }
+
+    /// A deadlist has a block.
+    pub fn claim_dead(&mut self, group: usize, block: u32) -> DeadClaim {
+        let g = &mut self.groups[group];
+        if g.dead.is_empty() {
+            g.dead = Bitmap::new(g.referred.len());
+        }
+        let is_past = !g.past.is_empty() && g.past.get(block as usize);
+        let was_dead = g.dead.assign(block as usize, 1, true) == 0;
+        let claim = self.claim(group, block, 1);
+        match () {
+            () if was_dead => DeadClaim::Twice,
+            () if claim.free > 0 => DeadClaim::Free,
+            () if is_past => DeadClaim::OfSnapshot,
+            () if claim.shared > 0 => DeadClaim::OfVolume,
+            () => DeadClaim::OfNone,
+        }
+    }
+
+    /// Blocks of a group that snapshots have, and no volume and no deadlist: how many, and the
+    /// first of them.
+    pub fn undead(&self, group: usize) -> Option<(u32, u32)> {
+        let g = &self.groups[group];
+        let lost = |&b: &usize| g.past.get(b) && (g.dead.is_empty() || !g.dead.get(b));
+        let mut all = (0..g.past.len()).filter(lost);
+        let first = all.next()?;
+        Some((1 + all.count() as u32, first as u32))
     }
 
     /// Runs of blocks of a group that are allocated and not referred to: the first, and how many.

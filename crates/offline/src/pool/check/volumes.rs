@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use base::{BLOCK_U64, Epoch, VolumeId};
+use base::{BLOCK_U64, Epoch, Generation, VolumeId};
 use format::page::{GroupKind, VolumeRecord, VolumeState};
-use format::records::MappedExtent;
-use format::tree::mapping_tree_id;
+use format::records::{DeadAge, DeadRun, MappedExtent};
+use format::tree::{deadlist_tree_id, mapping_tree_id};
 
 use super::PoolChecker;
-use super::space::owner_hash;
+use super::space::{DeadClaim, owner_hash};
 use super::walk::Walk;
 use crate::report::{Phase, Subject, range};
 
@@ -18,9 +18,10 @@ impl PoolChecker<'_> {
         let (mut ids, mut names, mut stagings) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for v in volumes {
-            match v.staged {
-                None => self.log.counts.volumes += 1,
-                Some(_) => self.log.counts.stagings += 1,
+            match (v.snapshot, v.staged) {
+                (Some(_), _) => self.log.counts.snapshots += 1,
+                (None, None) => self.log.counts.volumes += 1,
+                (None, Some(_)) => self.log.counts.stagings += 1,
             }
             let place = place_of(v);
             if !ids.insert(v.id) {
@@ -43,7 +44,9 @@ impl PoolChecker<'_> {
                 }
                 let (volume, epoch) = staged;
                 self.needless_staging(&place, volume, epoch, volumes);
-            } else if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
+            } else if v.state == VolumeState::Live
+                && !names.insert((v.snapshot.map(|origin| origin.volume), v.name.as_str()))
+            {
                 self.log.error(
                     Subject::Volume,
                     &place,
@@ -51,11 +54,25 @@ impl PoolChecker<'_> {
                     "rename one of them",
                 );
             }
+            self.origin(v, volumes);
         }
-        for (n, v) in volumes.iter().enumerate() {
+        let (snapshots, heads): (Vec<_>, Vec<_>) =
+            volumes.iter().partition(|v| v.snapshot.is_some());
+        // What a volume has is told first; of snapshots the rest is looked at.
+        let in_order = heads.iter().chain(&snapshots);
+        for (n, v) in in_order.enumerate() {
             self.progress(Phase::Volumes, n as u64, volumes.len() as u64);
-            self.mapping(v).await;
+            match v.snapshot {
+                None => self.mapping(v).await,
+                Some(_) if v.state == VolumeState::Live => self.mapping(v).await,
+                // Parts of it may be free already.
+                Some(_) => {}
+            }
         }
+        for v in volumes.iter().filter(|v| v.deadlist.is_some()) {
+            self.deadlist(v, volumes).await;
+        }
+        self.undead();
     }
 
     /// Tells of a staging volume that nothing will be taken over from.
@@ -86,8 +103,12 @@ impl PoolChecker<'_> {
 
     async fn mapping(&mut self, v: &VolumeRecord) {
         let place = place_of(v);
+        let tree = v.snapshot.map_or(v.id, |origin| origin.volume);
         let mut walk =
-            Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
+            Walk::new(mapping_tree_id(tree), format!("the mapping of {place}"), v.mapping, false);
+        if v.snapshot.is_some() {
+            walk = walk.of_snapshot();
+        }
         if v.state == VolumeState::Deleting {
             walk = walk.of_deleted();
         }
@@ -114,12 +135,13 @@ impl PoolChecker<'_> {
                 self.extent(v, &place, &e);
             }
         }
-        let whole = walk.is_whole() && sound;
+        // Where a snapshot shares a node with others, no more is known of what it has.
+        let whole = (walk.is_whole() || v.snapshot.is_some()) && sound;
         self.whole &= whole;
         if !walk.is_whole() && v.state == VolumeState::Deleting && self.plan.is_wanted() {
             self.plan.dropped.push(v.id);
         }
-        if whole && blocks != v.allocated_blocks {
+        if whole && walk.is_whole() && blocks != v.allocated_blocks {
             let what =
                 format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);
             self.log.error(Subject::Volume, &place, what, "restore from a backup");
@@ -141,6 +163,18 @@ impl PoolChecker<'_> {
             self.log.error(Subject::Extent, place(), what, "restore from a backup");
             return;
         };
+        let (newest, of) = match v.snapshot {
+            Some(origin) => (origin.birth, "the snapshot"),
+            None => (self.src.best.birth, "the superblock"),
+        };
+        if e.birth > newest {
+            let what = format!("it was born in {}, and {of} is of {newest}", e.birth);
+            self.log.error(Subject::Extent, place(), what, "restore from a backup");
+        }
+        if v.snapshot.is_some() {
+            self.past_extent(v, e, group, block);
+            return;
+        }
         let claim = self.space.claim(group, block, e.len);
         if let Some((_, epoch)) = v.staged.filter(|_| v.state == VolumeState::Live) {
             self.staged_at.extend((block..block + e.len).map(|b| ((group as u32, b), epoch)));
@@ -168,11 +202,129 @@ impl PoolChecker<'_> {
     }
 }
 
+impl PoolChecker<'_> {
+    /// The volume of a snapshot is there.
+    fn origin(&mut self, v: &VolumeRecord, volumes: &[VolumeRecord]) {
+        let Some(origin) = v.snapshot else { return };
+        let is_it = |other: &VolumeRecord| other.id == origin.volume && other.snapshot.is_none();
+        if self.all_volumes && !volumes.iter().any(is_it) {
+            let what = format!("it is a snapshot of volume {}, which is not there", origin.volume);
+            self.log.error(Subject::Volume, place_of(v), what, "restore from a backup");
+        }
+    }
+
+    /// An extent of a snapshot: what was met before is shared.
+    fn past_extent(&mut self, v: &VolumeRecord, e: &MappedExtent, group: usize, block: u32) {
+        let mut free = 0;
+        for n in 0..e.len {
+            let (claim, is_new) = self.space.claim_past(group, block + n);
+            free += claim.free;
+            if is_new {
+                self.log.counts.data_blocks += 1;
+                let hash = owner_hash(block + n, v.owner().0, e.lba.0 + u64::from(n));
+                let g = &mut self.space.groups[group];
+                g.owners = g.owners.wrapping_add(hash);
+            }
+        }
+        if free > 0 {
+            let place = format!("{}, {}", place_of(v), range(e.lba.0, e.end()));
+            let what = format!(
+                "{free} of the {} blocks at block {} of the pool are not allocated",
+                e.len, e.addr
+            );
+            let remedy = "do not write to this pool: they may be given to something else";
+            self.log.error(Subject::Extent, place, what, remedy);
+        }
+    }
+
+    /// The deadlist of a volume or a snapshot: each block is in a snapshot, and in no volume.
+    async fn deadlist(&mut self, v: &VolumeRecord, volumes: &[VolumeRecord]) {
+        let place = format!("the deadlist of {}", place_of(v));
+        let until = v.snapshot.map_or(Generation(u64::MAX), |origin| origin.generation);
+        let of_it = |s: &&VolumeRecord| {
+            s.snapshot.is_some_and(|o| o.volume == v.owner() && o.generation < until)
+        };
+        let older: Vec<&VolumeRecord> = volumes.iter().filter(of_it).collect();
+        // One that is being deleted may have less than its lists say, and the others more.
+        let is_draining = volumes.iter().any(|s| {
+            let is_of_it = s.snapshot.is_some_and(|o| o.volume == v.owner());
+            is_of_it && s.state == VolumeState::Deleting
+        });
+        let origins = older.iter().filter_map(|s| s.snapshot);
+        let before = origins.max_by_key(|origin| origin.generation);
+        let mut walk = Walk::new(deadlist_tree_id(v.owner()), place.clone(), v.deadlist, false);
+        while let Some(leaf) = walk.next_leaf(self).await {
+            for i in 0..leaf.count() {
+                let Some(run) = DeadRun::decode(&leaf.key(i), leaf.value(i)) else {
+                    let what = format!("a record with the key {:?} makes no sense", leaf.key(i));
+                    self.log.error(Subject::Space, &place, what, "restore from a backup");
+                    continue;
+                };
+                self.log.counts.dead_runs += 1;
+                let is_kept = before.is_some_and(|before| match run.age {
+                    DeadAge::Data(birth) => birth <= before.birth,
+                    DeadAge::Node(generation) => generation <= before.generation,
+                });
+                if !is_kept && !is_draining {
+                    let what = format!(
+                        "{:?} at block {} of the pool is younger than all older snapshots",
+                        run.age, run.addr
+                    );
+                    self.log.error(Subject::Space, &place, what, "the space is lost");
+                }
+                self.dead_run(&place, &run, is_draining);
+            }
+        }
+        self.whole &= walk.is_whole();
+    }
+
+    fn dead_run(&mut self, place: &str, run: &DeadRun, is_draining: bool) {
+        let kind = match run.age {
+            DeadAge::Data(_) => GroupKind::Data,
+            DeadAge::Node(_) => GroupKind::Metadata,
+        };
+        let Some((group, block)) = self.space.locate(run.addr, run.len, kind) else {
+            let what = format!("{} blocks at {} are not inside one group", run.len, run.addr);
+            self.log.error(Subject::Space, place, what, "restore from a backup");
+            return;
+        };
+        for n in 0..run.len {
+            let what = match self.space.claim_dead(group, block + n) {
+                DeadClaim::OfSnapshot => continue,
+                DeadClaim::OfNone if is_draining || !self.whole => continue,
+                DeadClaim::OfNone => "no snapshot has it",
+                DeadClaim::OfVolume => "a volume has it",
+                DeadClaim::Twice => "it stands in a deadlist twice",
+                DeadClaim::Free => "it is not allocated",
+            };
+            let what = format!("block {} of the pool: {what}", run.addr.plus(n.into()));
+            self.log.error(Subject::Space, place, what, "restore from a backup");
+        }
+    }
+
+    /// Blocks that snapshots alone have, and no deadlist.
+    fn undead(&mut self) {
+        if !self.whole {
+            return;
+        }
+        for group in 0..self.space.groups.len() {
+            let Some((count, first)) = self.space.undead(group) else { continue };
+            let what = format!(
+                "{count} blocks are in a snapshot and in no volume, and no deadlist has them; the \
+                 first is {first}"
+            );
+            let remedy = "their space does not come back when the snapshot is deleted";
+            self.log.error(Subject::Space, format!("block group {group}"), what, remedy);
+        }
+    }
+}
+
 /// Returns the name of a volume in a report.
 pub(super) fn place_of(v: &VolumeRecord) -> String {
-    let name = match v.staged {
-        None => format!("{:?}", v.name),
-        Some((volume, epoch)) => format!("staging of volume {volume}, epoch {epoch}"),
+    let name = match (v.snapshot, v.staged) {
+        (Some(origin), _) => format!("snapshot {:?} of volume {}", v.name, origin.volume),
+        (None, None) => format!("{:?}", v.name),
+        (None, Some((volume, epoch))) => format!("staging of volume {volume}, epoch {epoch}"),
     };
     match v.state {
         VolumeState::Live => format!("volume {} ({name})", v.id),

@@ -26,18 +26,26 @@ pub(crate) struct Walk {
     root: Option<RootPtr>,
     /// A second walk: space is not claimed and nothing is reported again.
     quiet: bool,
+    /// The tree is of a snapshot: what was met before is shared, and not entered again.
+    of_snapshot: bool,
     /// The advice for a node that is lost.
     remedy: &'static str,
 }
 
 impl Walk {
     pub fn new(tree: u64, name: String, root: Option<RootPtr>, quiet: bool) -> Walk {
-        Walk { walk: btree::Walk::new(tree, root), name, root, quiet, remedy: LOST }
+        let walk = btree::Walk::new(tree, root);
+        Walk { walk, name, root, quiet, of_snapshot: false, remedy: LOST }
     }
 
     /// The tree is of a volume that was deleted: what is lost of it is not missed.
     pub fn of_deleted(self) -> Walk {
         Walk { remedy: NOT_MISSED, ..self }
+    }
+
+    /// The tree is of a snapshot: nodes and blocks that were met before are shared.
+    pub fn of_snapshot(self) -> Walk {
+        Walk { of_snapshot: true, ..self }
     }
 
     /// False if a part of the tree could not be read.
@@ -65,8 +73,9 @@ impl Walk {
             );
             check.log.error(Subject::Node, &self.name, what, "restore from a backup");
         }
-        let Walk { name, quiet, remedy, .. } = self;
-        self.walk.next_node(&mut Copies { check, name, quiet: *quiet, remedy }).await
+        let Walk { name, quiet, of_snapshot, remedy, .. } = self;
+        let (quiet, of_snapshot) = (*quiet, *of_snapshot);
+        self.walk.next_node(&mut Copies { check, name, quiet, of_snapshot, remedy }).await
     }
 }
 
@@ -75,6 +84,7 @@ struct Copies<'c, 'a> {
     check: &'c mut PoolChecker<'a>,
     name: &'c str,
     quiet: bool,
+    of_snapshot: bool,
     remedy: &'static str,
 }
 
@@ -123,10 +133,17 @@ impl Copies<'_, '_> {
         let (place, check) = (self.place(addr), &mut *self.check);
         let Some((group, block)) = check.space.locate(addr, 1, GroupKind::Metadata) else {
             check.log.error(Subject::Node, place, "its block is in no metadata group", LOST);
+            check.whole &= !self.of_snapshot;
             return false;
         };
+        let claim = match self.of_snapshot {
+            true => check.space.claim_past(group, block).0,
+            false => check.space.claim(group, block, 1),
+        };
+        if claim.shared > 0 && self.of_snapshot {
+            return false;
+        }
         check.log.counts.nodes += 1;
-        let claim = check.space.claim(group, block, 1);
         if claim.shared > 0 {
             check.log.error(Subject::Node, place, "its block is referred to twice", LOST);
             return false;
@@ -169,6 +186,8 @@ impl Copies<'_, '_> {
             }
             fits
         });
+        // Of the walk of a snapshot it is not told whether nodes were shared or lost.
+        check.whole &= page.is_some() || !self.of_snapshot;
         if self.quiet || (page.is_none() && bad.len() < copies.len()) {
             return page;
         }

@@ -1,0 +1,205 @@
+//! The snapshots of the forest, and what a volume's deadlist has to keep for them.
+//!
+//! What a commit decides about a snapshot follows from the volume table as the commit before has
+//! left it: a snapshot that is deleted in memory only has its blocks still.
+
+use std::collections::BTreeMap;
+
+use base::{Birth, ErrorKind, Generation, Result, StorageError, VolumeId};
+use btree::Tree;
+use format::node::RootPtr;
+use format::page::{SnapshotOrigin, VolumeRecord, VolumeState};
+use format::records::DeadAge;
+use format::tree::mapping_tree_id;
+
+use super::{Forest, LiveTree, Volume};
+
+/// A snapshot that is about to be taken.
+pub(crate) struct NewSnapshot {
+    /// The volume that it is of.
+    pub of: VolumeId,
+    /// Its place in the volume table.
+    pub place: u32,
+    pub name: String,
+    pub taken_at: u64,
+}
+
+/// The owner of the deadlist in which the blocks stand that the snapshot before it has, and it
+/// does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Successor(pub VolumeId);
+
+/// The index of the snapshots among these volumes. Error: one is of no volume.
+pub(super) fn found(
+    volumes: &mut BTreeMap<VolumeId, Volume>,
+) -> Result<BTreeMap<(VolumeId, Generation), VolumeId>> {
+    let mut index = BTreeMap::new();
+    for (&id, v) in &*volumes {
+        let Some(origin) = v.record.snapshot else { continue };
+        if index.insert((origin.volume, origin.generation), id).is_some() {
+            let text = format!("volume {} has two snapshots of one commit", origin.volume);
+            return Err(StorageError::new(ErrorKind::Damaged, text));
+        }
+    }
+    for &(of, _) in index.keys() {
+        let Some(v) = volumes.get_mut(&of).filter(|v| !v.is_snapshot()) else {
+            let text = format!("there is a snapshot of volume {of}, and no such volume");
+            return Err(StorageError::new(ErrorKind::Damaged, text));
+        };
+        v.has_snapshots = true;
+    }
+    Ok(index)
+}
+
+impl Forest {
+    /// The snapshots of a volume, the oldest first.
+    pub fn snapshots_of(&self, id: VolumeId) -> impl DoubleEndedIterator<Item = &Volume> {
+        let all = self.snapshots.range((id, Generation(0))..=(id, Generation(u64::MAX)));
+        all.filter_map(|(_, snapshot)| self.volumes.get(snapshot))
+    }
+
+    /// The age of the newest nodes that the snapshot before a volume or a snapshot may have: others
+    /// of its tree are its own.
+    pub fn since_snapshot_before(&self, id: VolumeId) -> Generation {
+        let Some(v) = self.volumes.get(&id) else { return Generation(0) };
+        let before = match v.record.snapshot {
+            Some(own) => self
+                .snapshots
+                .range((own.volume, Generation(0))..(own.volume, own.generation))
+                .next_back(),
+            None => {
+                self.snapshots.range((id, Generation(0))..=(id, Generation(u64::MAX))).next_back()
+            }
+        };
+        before.map_or(Generation(0), |(&(_, generation), _)| Generation(generation.0 + 1))
+    }
+
+    /// Enters a snapshot of the state that a volume has now, which the transaction that is frozen
+    /// next makes durable.
+    pub fn add_snapshot(
+        &mut self,
+        new: NewSnapshot,
+        birth: Birth,
+        generation: Generation,
+    ) -> VolumeId {
+        let NewSnapshot { of, place, name, taken_at } = new;
+        let id = VolumeId(self.next_volume);
+        self.next_volume += 1;
+        let Some(v) = self.volumes.get_mut(&of) else { unreachable!("it was just looked at") };
+        v.has_snapshots = true;
+        let origin = SnapshotOrigin { volume: of, birth, generation, taken_at };
+        let record = VolumeRecord {
+            id,
+            name,
+            snapshot: Some(origin),
+            deadlist: None,
+            read_only: true,
+            limit: None,
+            mapping: None,
+            ..v.record.clone()
+        };
+        self.volumes.insert(id, Volume::new(record, place, true));
+        self.snapshots.insert((of, generation), id);
+        id
+    }
+
+    /// Puts a snapshot into the table that the running commit takes, with the root of its volume
+    /// and the deadlist that the volume had. Returns its place.
+    pub fn enter_snapshot(
+        &mut self,
+        id: VolumeId,
+        mapping: Option<RootPtr>,
+        deadlist: Option<RootPtr>,
+    ) -> Option<u32> {
+        let v = self.volumes.get_mut(&id)?;
+        v.record.mapping = mapping;
+        let record = VolumeRecord { deadlist, ..v.record.clone() };
+        self.places[v.place as usize] = Some(record);
+        Some(v.place)
+    }
+
+    /// The commit that took a snapshot is durable.
+    pub fn settle_snapshot(&mut self, id: VolumeId) {
+        let Some(v) = self.volumes.get_mut(&id) else { return };
+        v.mapping = LiveTree::open(mapping_tree_id(v.record.owner()), v.record.mapping);
+        v.creating = false;
+    }
+
+    /// A snapshot is gone.
+    pub(super) fn forget_snapshot(&mut self, v: &Volume) {
+        let Some(origin) = v.record.snapshot else { return };
+        self.snapshots.remove(&(origin.volume, origin.generation));
+        let left = self.snapshots_of(origin.volume).next().is_some();
+        if let Some(of) = self.volumes.get_mut(&origin.volume) {
+            of.has_snapshots = left;
+        }
+    }
+
+    /// What the table as committed says of a snapshot.
+    fn committed(&self, v: &Volume) -> Option<&VolumeRecord> {
+        self.places[v.place as usize].as_ref().filter(|record| record.id == v.record.id)
+    }
+
+    /// The committed state of a snapshot; `None`: it is not committed.
+    pub fn committed_state(&self, id: VolumeId) -> Option<VolumeState> {
+        self.committed(self.volumes.get(&id)?).map(|record| record.state)
+    }
+
+    /// The newest snapshot of a volume, by the table as committed, that is older than a commit and
+    /// not deleted.
+    pub fn newest_kept(&self, of: VolumeId, before: Generation) -> Option<SnapshotOrigin> {
+        let older = self.snapshots.range((of, Generation(0))..(of, before)).rev();
+        let all = older.filter_map(|(_, id)| self.committed(self.volumes.get(id)?));
+        let mut kept = all.filter(|record| record.state == VolumeState::Live);
+        kept.find_map(|record| record.snapshot)
+    }
+
+    /// The owner of the deadlist that gets what a deleted snapshot leaves: the next one that is not
+    /// deleted, by the table as committed, or the volume. The commit of `now` may be taking another
+    /// one, which gets the volume's list afterwards.
+    pub fn successor(&self, origin: &SnapshotOrigin, now: Generation) -> Successor {
+        let from = Generation(origin.generation.0 + 1);
+        let mut later = self.snapshots.range((origin.volume, from)..(origin.volume, now));
+        let is_kept = |id: VolumeId| self.committed_state(id) != Some(VolumeState::Deleting);
+        let next = later.find(|(_, id)| is_kept(**id));
+        Successor(next.map_or(origin.volume, |(_, id)| *id))
+    }
+
+    /// The deadlist of a volume or a snapshot as committed.
+    pub fn deadlist(&self, id: VolumeId) -> Option<RootPtr> {
+        self.volumes.get(&id).and_then(|v| v.deadlist)
+    }
+
+    /// The tree of that deadlist.
+    pub fn deadlist_of(&self, id: VolumeId) -> Option<Tree> {
+        let v = self.volumes.get(&id)?;
+        Some(deadlist_tree(v.record.owner(), Some(v.deadlist?)))
+    }
+
+    /// A commit that has written the deadlist of a volume or a snapshot is durable.
+    pub fn set_deadlist(&mut self, id: VolumeId, root: Option<RootPtr>) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.deadlist = root;
+        }
+    }
+
+    /// Nothing is left to be done before a snapshot is gone.
+    pub fn note_drained(&mut self, id: VolumeId) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.drained = true;
+        }
+    }
+}
+
+/// True if a snapshot may have blocks of this age.
+pub(crate) fn may_have(snapshot: &SnapshotOrigin, age: DeadAge) -> bool {
+    match age {
+        DeadAge::Data(birth) => birth <= snapshot.birth,
+        DeadAge::Node(generation) => generation <= snapshot.generation,
+    }
+}
+
+/// An empty deadlist of a volume, or the one with this root.
+pub(crate) fn deadlist_tree(of: VolumeId, root: Option<RootPtr>) -> Tree {
+    Tree::open(format::tree::deadlist_tree_id(of), root)
+}

@@ -1,0 +1,347 @@
+//! Snapshots: take, list, delete.
+//!
+//! A snapshot is taken by a commit: at its freeze, in O(1). What the direct transaction has then is
+//! in the snapshot, with the write-back passes that have joined it. A volume that an open pass has
+//! edited is in two states, so its snapshot waits for the end of that pass.
+//!
+//! A snapshot that is deleted is gone for its users at once. When that is durable, commits
+//! [drain](crate::commit::deadlists) it, a part at a time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, ErrorKind, Generation, Result, StorageError, VolumeId};
+use format::page::VolumeState;
+use rt::sync::either;
+
+use crate::commit::commit_requests::Commits;
+use crate::commit::frozen::TakenSnapshot;
+use crate::core::Core;
+use crate::forest::{NewSnapshot, Volume, no_such_volume};
+use crate::settings::check_name;
+use crate::state::State;
+
+/// The pause between two parts of the deletion of a snapshot: commits are for others, too.
+const DRAIN_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after an error.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest time that a snapshot waits for the end of a write-back pass before it looks again.
+const PASS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A snapshot as its users see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotInfo {
+    /// The snapshot's number, by which it is read.
+    pub id: VolumeId,
+    /// The volume that it is of.
+    pub of: VolumeId,
+    /// The snapshot's name, which no other snapshot of the volume has.
+    pub name: String,
+    /// When the snapshot was taken, in seconds of Unix time.
+    pub taken_at: u64,
+    /// The size of the volume then, in bytes.
+    pub size_bytes: u64,
+    /// Bytes that the volume had of the pool then, one copy counted. The volume and other snapshots
+    /// may share them.
+    pub referenced_bytes: u64,
+    /// Bytes in a logical sector.
+    pub sector_bytes: u32,
+}
+
+/// A snapshot that is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedSnapshot {
+    /// The volume.
+    pub of: VolumeId,
+    /// The name of the snapshot.
+    pub name: String,
+}
+
+/// Snapshots that are to be taken at one moment.
+struct SnapshotRequest {
+    wanted: Vec<WantedSnapshot>,
+    outcome: Rc<RefCell<Option<Result<Vec<VolumeId>>>>>,
+}
+
+/// The requests for snapshots that no commit has taken yet.
+#[derive(Default)]
+pub(crate) struct SnapshotRequests(Vec<SnapshotRequest>);
+
+/// Takes, lists and deletes snapshots.
+pub struct Snapshots {
+    core: Core,
+    commits: Rc<Commits>,
+}
+
+fn info(v: &Volume) -> Option<SnapshotInfo> {
+    let r = v.record();
+    let origin = r.snapshot.filter(|_| v.is_readable())?;
+    Some(SnapshotInfo {
+        id: r.id,
+        of: origin.volume,
+        name: r.name.clone(),
+        taken_at: origin.taken_at,
+        size_bytes: r.size_bytes,
+        referenced_bytes: r.allocated_blocks * BLOCK_U64,
+        sector_bytes: r.sector,
+    })
+}
+
+fn no_such_snapshot(id: VolumeId) -> StorageError {
+    StorageError::new(ErrorKind::NotFound, format!("there is no snapshot with the id {id}"))
+}
+
+impl State {
+    /// Takes the snapshots that are asked for and can be taken now, of what the open transaction
+    /// has, which is frozen next.
+    pub fn take_snapshots(&mut self, now: u64) -> Vec<TakenSnapshot> {
+        let requests = std::mem::take(&mut self.snapshot_requests.0);
+        let mut taken = Vec::new();
+        let mut birth = None;
+        for request in requests {
+            let in_pass = |w: &WantedSnapshot| {
+                self.forest.volume(w.of).is_some_and(|v| v.mapping().is_in_pass())
+            };
+            if request.wanted.iter().any(in_pass) {
+                self.snapshot_requests.0.push(request);
+                // Another commit has to follow.
+                continue;
+            }
+            let outcome = self.take_all(&request.wanted, now, &mut birth);
+            if let Ok(all) = &outcome {
+                let of = request.wanted.iter().map(|w| w.of);
+                taken.extend(all.iter().zip(of).map(|(&id, of)| TakenSnapshot { id, of }));
+            }
+            *request.outcome.borrow_mut() = Some(outcome);
+        }
+        taken
+    }
+
+    /// Takes all of these snapshots, or none. `birth`: the birth that ends with them.
+    fn take_all(
+        &mut self,
+        wanted: &[WantedSnapshot],
+        taken_at: u64,
+        birth: &mut Option<base::Birth>,
+    ) -> Result<Vec<VolumeId>> {
+        let places = self.forest.free_places(wanted.len());
+        if places.len() < wanted.len() {
+            let text = format!(
+                "the pool has room for {} volumes and snapshots, and not enough places are free: \
+                 delete some",
+                self.forest.vacancy().places
+            );
+            return Err(StorageError::new(ErrorKind::Limit, text));
+        }
+        self.forest.has_numbers(wanted.len())?;
+        for w in wanted {
+            self.can_be_taken(w)?;
+        }
+        let ended = match *birth {
+            Some(ended) => ended,
+            None => self.txns.end_birth()?,
+        };
+        *birth = Some(ended);
+        let generation = self.txns.open().generation();
+        let mut ids = Vec::with_capacity(wanted.len());
+        for (WantedSnapshot { of, name }, place) in wanted.iter().zip(places) {
+            self.change_volume(*of, |_| ())?;
+            let new = NewSnapshot { of: *of, place, name: name.clone(), taken_at };
+            ids.push(self.forest.add_snapshot(new, ended, generation));
+        }
+        self.need_superblock();
+        Ok(ids)
+    }
+
+    fn can_be_taken(&self, wanted: &WantedSnapshot) -> Result<()> {
+        let WantedSnapshot { of, name } = wanted;
+        if self.forest.served(*of).is_none() {
+            return Err(no_such_volume(*of));
+        }
+        let generation = self.txns.open().generation();
+        let mut others = self.forest.snapshots_of(*of);
+        let has_name = |v: &Volume| {
+            let record = v.record();
+            let is_now = record.snapshot.is_some_and(|origin| origin.generation == generation);
+            is_now || record.state == VolumeState::Live && record.name == *name
+        };
+        if others.any(has_name) {
+            let volume = self.volume_name(*of);
+            let text = format!("there is a snapshot {volume}@{name} already");
+            return Err(StorageError::new(ErrorKind::Exists, text));
+        }
+        Ok(())
+    }
+}
+
+impl Snapshots {
+    /// Makes the flow out of the core and the flows that it calls.
+    pub(crate) fn new(core: &Core, commits: &Rc<Commits>) -> Rc<Snapshots> {
+        Rc::new(Snapshots { core: core.clone(), commits: commits.clone() })
+    }
+
+    /// Takes snapshots of volumes, all at one moment, or none. They are durable when this returns.
+    /// They have what was written to the pool before, and nothing that is written after this has
+    /// returned. Returns their numbers.
+    ///
+    /// # Errors
+    ///
+    /// A volume is not there, a name is taken or not allowed, the table of volumes is full, or the
+    /// pool takes no writes.
+    pub async fn take(&self, wanted: Vec<WantedSnapshot>) -> Result<Vec<VolumeId>> {
+        for (n, w) in wanted.iter().enumerate() {
+            check_name("snapshot", &w.name)?;
+            if wanted[..n].iter().any(|other| other.of == w.of) {
+                let text = "a volume is named twice: one snapshot of each is taken at a time";
+                return Err(StorageError::new(ErrorKind::Invalid, text));
+            }
+        }
+        if wanted.is_empty() {
+            return Err(StorageError::new(ErrorKind::Invalid, "no volume is named"));
+        }
+        let outcome = Rc::new(RefCell::new(None));
+        {
+            let mut st = self.core.state_mut();
+            st.standing.permit()?;
+            for w in &wanted {
+                st.can_be_taken(w)?;
+            }
+            let request = SnapshotRequest { wanted, outcome: outcome.clone() };
+            st.snapshot_requests.0.push(request);
+            st.need_superblock();
+        }
+        loop {
+            let ended = self.core.state().txns.pass_ended();
+            if let Err(e) = self.commits.commit().await {
+                // The commit that has the snapshots is tried again, and so they may yet come.
+                self.core.permit().map_err(|_| e)?;
+                self.core.rt().sleep(AGAIN).await;
+            } else if let Some(outcome) = outcome.borrow_mut().take() {
+                return outcome;
+            } else {
+                either(ended, self.core.rt().sleep(PASS_PATIENCE)).await;
+            }
+            self.core.state_mut().need_superblock();
+        }
+    }
+
+    /// The snapshots of a volume, the oldest first.
+    pub fn of(&self, volume: VolumeId) -> Vec<SnapshotInfo> {
+        self.core.state().forest.snapshots_of(volume).filter_map(info).collect()
+    }
+
+    /// All snapshots of the pool.
+    pub fn all(&self) -> Vec<SnapshotInfo> {
+        self.core.state().forest.volumes().filter_map(info).collect()
+    }
+
+    /// A snapshot by its number.
+    pub fn snapshot(&self, id: VolumeId) -> Option<SnapshotInfo> {
+        self.core.state().forest.volume(id).and_then(info)
+    }
+
+    /// A snapshot by the name of its volume and its own.
+    pub fn find(&self, volume: &str, name: &str) -> Option<SnapshotInfo> {
+        let st = self.core.state();
+        let of = st.forest.volumes().find(|v| v.is_served() && v.record().name == volume)?;
+        let mut all = st.forest.snapshots_of(of.record().id);
+        all.find(|v| v.record().name == name).and_then(info)
+    }
+
+    /// Gives a snapshot another name.
+    ///
+    /// # Errors
+    ///
+    /// The snapshot is not there, or the name is taken or not allowed.
+    pub async fn rename(&self, id: VolumeId, name: &str) -> Result<()> {
+        check_name("snapshot", name)?;
+        {
+            let mut st = self.core.state_mut();
+            st.standing.permit()?;
+            let origin = st.forest.volume(id).and_then(info).ok_or_else(|| no_such_snapshot(id))?;
+            let is_taken = |s: SnapshotInfo| s.id != id && s.name == name;
+            if st.forest.snapshots_of(origin.of).filter_map(info).any(is_taken) {
+                let volume = st.volume_name(origin.of);
+                let text = format!("there is a snapshot {volume}@{name} already");
+                return Err(StorageError::new(ErrorKind::Exists, text));
+            }
+            st.change_volume(id, |record| name.clone_into(&mut record.name))?;
+        }
+        self.commits.commit().await
+    }
+
+    /// Deletes a snapshot. It is gone for good when this returns; its space comes back in the
+    /// background.
+    ///
+    /// # Errors
+    ///
+    /// The snapshot is not there, or the pool takes no writes.
+    pub async fn delete(self: &Rc<Self>, id: VolumeId) -> Result<()> {
+        {
+            let mut st = self.core.state_mut();
+            if st.forest.volume(id).and_then(info).is_none() {
+                return Err(no_such_snapshot(id));
+            }
+            st.standing.permit()?;
+            st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
+        }
+        let outcome = self.commits.commit().await;
+        // Also if the commit fails: it is tried again, and then the snapshot is deleted.
+        self.drain(id);
+        outcome
+    }
+
+    /// Goes on with the deletions that were not complete when the pool was closed.
+    pub(crate) fn drain_all(self: &Rc<Self>) {
+        let is_deleted = |v: &&Volume| v.is_snapshot() && v.record().state == VolumeState::Deleting;
+        let st = self.core.state();
+        let deleted: Vec<VolumeId> =
+            st.forest.volumes().filter(is_deleted).map(|v| v.record().id).collect();
+        drop(st);
+        deleted.into_iter().for_each(|id| self.drain(id));
+    }
+
+    /// Frees, in the background, what a deleted snapshot alone has.
+    fn drain(self: &Rc<Self>, id: VolumeId) {
+        let this = self.clone();
+        self.core.rt().detach(async move {
+            let mut told = false;
+            while !this.core.is_closed() && this.core.permit().is_ok() {
+                match this.drain_part(id).await {
+                    Ok(true) => return,
+                    Ok(false) => this.core.rt().sleep(DRAIN_PAUSE).await,
+                    Err(e) => {
+                        if !std::mem::replace(&mut told, true) {
+                            tracing::warn!(
+                                snapshot = id.0,
+                                "the space of a deleted snapshot does not come back yet: {e}; it \
+                                 is tried again"
+                            );
+                        }
+                        this.core.rt().sleep(AGAIN).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// One part; returns whether the snapshot is gone.
+    async fn drain_part(&self, id: VolumeId) -> Result<bool> {
+        {
+            let mut st = self.core.state_mut();
+            let Some(v) = st.forest.volume(id).filter(|v| v.is_there()) else {
+                return Ok(st.forest.committed_state(id).is_none());
+            };
+            let Some(origin) = v.record().snapshot else { return Ok(true) };
+            if v.is_drained() {
+                st.forget_volume(id)?;
+            } else {
+                let next = st.forest.successor(&origin, Generation(u64::MAX));
+                st.change_volume(id, |_| ())?;
+                st.change_volume(next.0, |_| ())?;
+            }
+        }
+        self.commits.commit().await?;
+        Ok(false)
+    }
+}

@@ -1,0 +1,246 @@
+//! Snapshots of volumes, in simulation, against a model of what each of them has.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, Prng, VolumeId};
+use offline::pool::check::PoolCounts;
+use pool::{DeviceFile, Pool, Settings, WantedSnapshot};
+use rt::{Order, Rt};
+use sim::{DiskModel, World};
+use testkit::{MIB, block, blocks, boot, check_pool, create_pool, disk, only_byte, open};
+
+const DISK: u64 = 32 * MIB;
+const BLOCKS: u64 = 600;
+
+/// The content of a volume: a byte for each block, 0 for one that was never written.
+type Content = Vec<u8>;
+
+fn wanted(of: VolumeId, name: &str) -> Vec<WantedSnapshot> {
+    vec![WantedSnapshot { of, name: name.into() }]
+}
+
+async fn content(pool: &Pool, id: VolumeId) -> Content {
+    let mut all = Vec::with_capacity(BLOCKS as usize);
+    for lba in 0..BLOCKS {
+        let data = pool.read(id, Lba(lba), 1).await.expect("read");
+        all.push(only_byte(&data).expect("one value"));
+    }
+    all
+}
+
+/// The volume and its snapshots, as they should be.
+#[derive(Clone, Default)]
+struct Expected {
+    now: Content,
+    past: BTreeMap<String, Content>,
+}
+
+impl Expected {
+    fn new() -> Expected {
+        Expected { now: vec![0; BLOCKS as usize], past: BTreeMap::new() }
+    }
+
+    async fn is_met(&self, pool: &Pool, v: VolumeId) {
+        assert_eq!(content(pool, v).await, self.now, "the volume");
+        let names: Vec<String> = pool.snapshots().of(v).into_iter().map(|s| s.name).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        assert_eq!(sorted, self.past.keys().cloned().collect::<Vec<_>>());
+        for (name, expected) in &self.past {
+            let snapshot = pool.snapshots().find("v", name).expect("it is there");
+            assert_eq!(content(pool, snapshot.id).await, *expected, "snapshot {name}");
+        }
+    }
+}
+
+/// A step of the life of a volume.
+async fn step(pool: &Pool, v: VolumeId, expected: &mut Expected, rng: &mut Prng, n: u64) {
+    let at = rng.below(BLOCKS);
+    let len = 1 + rng.below(40).min(BLOCKS - at - 1);
+    match rng.below(20) {
+        0..=9 => {
+            let value = 1 + (n % 250) as u8;
+            pool.write(v, Lba(at), &blocks(value, len)).await.expect("write");
+            expected.now[at as usize..(at + len) as usize].fill(value);
+        }
+        10..=12 => {
+            pool.discard(v, Lba(at), Lba(at + len)).await.expect("discard");
+            expected.now[at as usize..(at + len) as usize].fill(0);
+        }
+        13..=15 => {
+            let name = format!("s{n}");
+            pool.snapshots().take(wanted(v, &name)).await.expect("taken");
+            expected.past.insert(name, expected.now.clone());
+        }
+        16..=17 if !expected.past.is_empty() => {
+            let nth = rng.below(expected.past.len() as u64) as usize;
+            let name = expected.past.keys().nth(nth).expect("there").clone();
+            let snapshot = pool.snapshots().find("v", &name).expect("it is there");
+            pool.snapshots().delete(snapshot.id).await.expect("deleted");
+            expected.past.remove(&name);
+        }
+        18 => pool.commit().await.expect("commit"),
+        _ => expected.is_met(pool, v).await,
+    }
+}
+
+fn bench(seed: u64) -> (World, Vec<DeviceFile>) {
+    let world = World::new(seed);
+    let files = vec![disk(&world, "a", DiskModel::nvme(DISK))];
+    (world, files)
+}
+
+async fn is_clean(rt: &Rt, files: &[DeviceFile], what: &str) -> PoolCounts {
+    let report = check_pool(rt, files.to_vec()).await;
+    assert!(report.is_clean(), "{what}: {report:?}");
+    report.counts
+}
+
+/// Waits until what was deleted is gone.
+async fn drained(rt: &Rt, pool: &Pool) {
+    let mut before = u64::MAX;
+    loop {
+        rt.sleep(Duration::from_secs(5)).await;
+        pool.commit().await.expect("commit");
+        let used = pool.status().pool.used_bytes;
+        if used == before {
+            return;
+        }
+        before = used;
+    }
+}
+
+#[test]
+fn snapshots_keep_what_they_had_and_give_back_what_they_alone_have() {
+    for seed in 0..30 {
+        let (world, files) = bench(seed);
+        let f = files.clone();
+        let lived = boot(world.backend(), Order::Seeded(seed), |rt| async move {
+            create_pool(&rt, &f, 1).await;
+            let pool = open(&rt, f.clone()).await;
+            let v = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("create");
+            let mut expected = Expected::new();
+            let mut rng = Prng::new(seed);
+            for n in 0..150 {
+                step(&pool, v, &mut expected, &mut rng, n).await;
+            }
+            expected.is_met(&pool, v).await;
+            pool.close().await.expect("close");
+            is_clean(&rt, &f, &format!("seed {seed}, closed")).await;
+            let pool = open(&rt, f.clone()).await;
+            expected.is_met(&pool, v).await;
+            for name in expected.past.keys() {
+                let snapshot = pool.snapshots().find("v", name).expect("it is there");
+                pool.snapshots().delete(snapshot.id).await.expect("deleted");
+            }
+            expected.past.clear();
+            drained(&rt, &pool).await;
+            expected.is_met(&pool, v).await;
+            pool.discard(v, Lba(0), Lba(BLOCKS)).await.expect("discard");
+            drained(&rt, &pool).await;
+            pool.close().await.expect("close");
+            let c = is_clean(&rt, &f, &format!("seed {seed}, all deleted")).await;
+            let left = (c.data_blocks, c.dead_runs, c.snapshots, c.extents);
+            assert_eq!(left, (0, 0, 0, 0), "seed {seed}: all space is back");
+        });
+        assert!(lived.is_some(), "seed {seed}");
+    }
+}
+
+/// Power fails at any moment. The volume and its snapshots are what they were at some commit, and
+/// each snapshot has what the volume had when it was taken.
+#[test]
+fn a_loss_of_power_leaves_whole_snapshots() {
+    for seed in 0..60 {
+        let (world, files) = bench(seed);
+        let kept: Rc<RefCell<BTreeMap<String, Content>>> = Rc::default();
+        let gone: Rc<RefCell<Vec<String>>> = Rc::default();
+        let (f, taken, deleted) = (files.clone(), kept.clone(), gone.clone());
+        boot(world.backend(), Order::Seeded(seed), |rt| async move {
+            create_pool(&rt, &f, 1).await;
+            let pool = open(&rt, f.clone()).await;
+            let v = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("create");
+            let end = rt.clone();
+            let after = Duration::from_micros(1000 + rt.random() % 60_000);
+            rt.detach(async move {
+                end.sleep(after).await;
+                end.kill();
+            });
+            let mut rng = Prng::new(seed);
+            let mut expected = Expected::new();
+            for n in 0.. {
+                let before = expected.past.clone();
+                step(&pool, v, &mut expected, &mut rng, n).await;
+                for (name, had) in &expected.past {
+                    taken.borrow_mut().insert(name.clone(), had.clone());
+                }
+                for name in before.keys().filter(|name| !expected.past.contains_key(*name)) {
+                    taken.borrow_mut().remove(name);
+                    deleted.borrow_mut().push(name.clone());
+                }
+            }
+        });
+        world.power_cut();
+        let f = files.clone();
+        let (kept, gone) = (kept.borrow().clone(), gone.borrow().clone());
+        let lived = boot(world.backend(), Order::Seeded(seed + 100), |rt| async move {
+            is_clean(&rt, &f, &format!("seed {seed}, after the loss of power")).await;
+            let pool = open(&rt, f.clone()).await;
+            for (name, expected) in &kept {
+                let snapshot = pool.snapshots().find("v", name);
+                // Its deletion may have become durable, and was not answered.
+                let Some(snapshot) = snapshot else { continue };
+                assert_eq!(content(&pool, snapshot.id).await, *expected, "seed {seed}: {name}");
+            }
+            let missing = kept.keys().filter(|name| pool.snapshots().find("v", name).is_none());
+            assert!(missing.count() <= 1, "seed {seed}: what was answered is there");
+            for name in &gone {
+                assert!(pool.snapshots().find("v", name).is_none(), "seed {seed}: {name}");
+            }
+            for snapshot in pool.snapshots().all() {
+                pool.snapshots().delete(snapshot.id).await.expect("deleted");
+            }
+            drained(&rt, &pool).await;
+            pool.close().await.expect("close");
+            is_clean(&rt, &f, &format!("seed {seed}, all deleted")).await;
+        });
+        assert!(lived.is_some());
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (world, files) = bench(1);
+    boot(world.backend(), Order::Seeded(1), |rt| async move {
+        create_pool(&rt, &files, 1).await;
+        let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
+        let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+        pool.write(v, Lba(0), &block(1)).await.expect("write");
+        let ids = pool.snapshots().take(wanted(v, "a")).await.expect("taken");
+        let kind = |outcome: base::Result<Vec<VolumeId>>| outcome.expect_err("refused").kind;
+        assert_eq!(kind(pool.snapshots().take(wanted(v, "a")).await), ErrorKind::Exists);
+        assert_eq!(kind(pool.snapshots().take(wanted(v, "")).await), ErrorKind::Invalid);
+        assert_eq!(kind(pool.snapshots().take(vec![]).await), ErrorKind::Invalid);
+        assert_eq!(kind(pool.snapshots().take(wanted(ids[0], "b")).await), ErrorKind::NotFound);
+        let twice = [wanted(v, "b"), wanted(v, "c")].concat();
+        assert_eq!(kind(pool.snapshots().take(twice).await), ErrorKind::Invalid);
+        assert!(pool.write(ids[0], Lba(0), &block(2)).await.is_err(), "it never changes");
+        assert!(pool.discard(ids[0], Lba(0), Lba(1)).await.is_err());
+        assert!(pool.delete_volume(ids[0]).await.is_err(), "it is no volume");
+        let e = pool.delete_volume(v).await.expect_err("it has a snapshot");
+        assert!(e.context.contains("1 snapshot"), "{e}");
+        pool.snapshots().rename(ids[0], "z").await.expect("renamed");
+        assert!(pool.snapshots().find("v", "a").is_none());
+        assert_eq!(pool.snapshots().of(v).len(), 1);
+        assert_eq!(pool.volumes().len(), 1, "it is no volume");
+        pool.snapshots().delete(ids[0]).await.expect("deleted");
+        assert_eq!(
+            pool.snapshots().delete(ids[0]).await.expect_err("gone").kind,
+            ErrorKind::NotFound
+        );
+        pool.delete_volume(v).await.expect("its snapshots are gone, or about to be");
+        pool.close().await.expect("close");
+    });
+}
