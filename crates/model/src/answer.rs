@@ -9,6 +9,7 @@ use crate::explain::Explanation;
 use crate::moves::{DeviceMoves, MovesAnswer};
 use crate::scrub::ScrubStatus;
 use crate::setting::{Config, Setting, SettingChange};
+use crate::snapshot::{Snapshot, TakenSnapshots};
 use crate::volume::{Client, FirstData, Volume, VolumeLimitChange};
 
 /// Defines the enum of all answers, with a conversion from and to each.
@@ -50,6 +51,8 @@ answers! {
     Volumes(Vec<Volume>),
     FirstData(FirstData),
     LimitChange(VolumeLimitChange),
+    Snapshots(Vec<Snapshot>),
+    TakenSnapshots(TakenSnapshots),
     Gc(GcStatus),
     Scrub(ScrubStatus),
     DeviceMoves(DeviceMoves),

@@ -10,7 +10,7 @@
 //!
 //! * [`request`]: the verbs, each with the type of its answer; [`Answer`]: any answer
 //! * [`status`]: everything of `forebay status`; [`cache`], [`device`], [`moves`], [`scrub`],
-//!   [`volume`]: its parts
+//!   [`volume`], [`snapshot`]: its parts
 //! * [`explain`]: why requests were slow; [`wait`]: what a request may wait for
 //! * [`setting`], [`job`], [`health`], [`change`], [`history`]: the rest of what is answered
 //! * [`operations`]: what problems mean, and what to do
@@ -32,6 +32,7 @@ pub mod operations;
 pub mod request;
 pub mod scrub;
 pub mod setting;
+pub mod snapshot;
 pub mod status;
 pub mod volume;
 pub mod wait;

@@ -12,6 +12,7 @@ use crate::explain::Explanation;
 use crate::moves::{DeviceMoves, MovesAnswer};
 use crate::scrub::ScrubStatus;
 use crate::setting::{Config, Setting, SettingChange};
+use crate::snapshot::{Snapshot, TakenSnapshots};
 use crate::volume::{CacheMode, Client, FirstData, Volume, VolumeLimitChange};
 use crate::wait::RequestClass;
 
@@ -149,6 +150,37 @@ requests! {
         name: String,
         /// Clients may change nothing.
         read_only: bool,
+    }
+
+    /// All snapshots, or those of one volume; those of a volume are in the order in which they were
+    /// taken.
+    "snapshot-list" SnapshotList -> Vec<Snapshot> {
+        /// The name of the volume; absent: of all volumes.
+        volume: Option<String>,
+    }
+
+    /// Snapshots of volumes, all taken at one moment, or none. They are durable when the answer
+    /// comes.
+    "snapshot-create" SnapshotCreate -> TakenSnapshots {
+        /// The names of the snapshots: VOLUME@NAME.
+        snapshots: Vec<String>,
+    }
+
+    /// Another name for a snapshot.
+    "snapshot-rename" SnapshotRename -> () {
+        /// The name of the snapshot: VOLUME@NAME.
+        snapshot: String,
+        /// The new name, without that of the volume.
+        to: String,
+    }
+
+    /// The end of a snapshot. Its space comes back in the background.
+    "snapshot-delete" SnapshotDelete -> () {
+        /// The name of the snapshot: VOLUME@NAME.
+        snapshot: String,
+        /// The snapshot may be deleted while clients have it open.
+        #[serde(default)]
+        force: bool,
     }
 
     /// Another name of a volume.

@@ -139,6 +139,11 @@ impl Forest {
         self.volumes.get(&id).filter(|v| v.is_served())
     }
 
+    /// A volume that its users see, or a snapshot that they may read.
+    pub fn readable(&self, id: VolumeId) -> Option<&Volume> {
+        self.volumes.get(&id).filter(|v| v.is_served() || v.is_snapshot() && v.is_readable())
+    }
+
     /// The number of the next volume.
     pub fn next_volume(&self) -> u32 {
         self.next_volume

@@ -128,6 +128,17 @@ fn is_ignorable(c: char) -> bool {
 }
 
 /// Checks a name for a pool or a volume.
+/// Error: the name cannot be that of a snapshot, which stands behind an at sign.
+pub(crate) fn check_snapshot_name(name: &str) -> Result<()> {
+    if is_name(name) && !name.contains('@') && !name.contains("..") {
+        return Ok(());
+    }
+    let text = format!(
+        "{name:?} cannot be the name of a snapshot: {NAME_RULE}; no '@', and not two dots in a row"
+    );
+    Err(StorageError::new(ErrorKind::Invalid, text))
+}
+
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());

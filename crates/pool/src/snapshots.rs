@@ -18,7 +18,7 @@ use crate::commit::commit_requests::Commits;
 use crate::commit::frozen::TakenSnapshot;
 use crate::core::Core;
 use crate::forest::{NewSnapshot, Volume, no_such_volume};
-use crate::settings::check_name;
+use crate::settings::check_snapshot_name;
 use crate::state::State;
 
 /// The pause between two parts of the deletion of a snapshot: commits are for others, too.
@@ -190,7 +190,7 @@ impl Snapshots {
     /// pool takes no writes.
     pub async fn take(&self, wanted: Vec<WantedSnapshot>) -> Result<Vec<VolumeId>> {
         for (n, w) in wanted.iter().enumerate() {
-            check_name("snapshot", &w.name)?;
+            check_snapshot_name(&w.name)?;
             if wanted[..n].iter().any(|other| other.of == w.of) {
                 let text = "a volume is named twice: one snapshot of each is taken at a time";
                 return Err(StorageError::new(ErrorKind::Invalid, text));
@@ -225,6 +225,14 @@ impl Snapshots {
         }
     }
 
+    /// Error: one of these snapshots could not be taken now.
+    pub fn can_be_taken(&self, wanted: &[WantedSnapshot]) -> Result<()> {
+        wanted.iter().try_for_each(|w| {
+            check_snapshot_name(&w.name)?;
+            self.core.state().can_be_taken(w)
+        })
+    }
+
     /// The snapshots of a volume, the oldest first.
     pub fn of(&self, volume: VolumeId) -> Vec<SnapshotInfo> {
         self.core.state().forest.snapshots_of(volume).filter_map(info).collect()
@@ -254,7 +262,7 @@ impl Snapshots {
     ///
     /// The snapshot is not there, or the name is taken or not allowed.
     pub async fn rename(&self, id: VolumeId, name: &str) -> Result<()> {
-        check_name("snapshot", name)?;
+        check_snapshot_name(name)?;
         {
             let mut st = self.core.state_mut();
             st.standing.permit()?;

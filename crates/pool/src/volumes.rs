@@ -120,12 +120,18 @@ impl Volumes {
 
     /// See [`crate::Pool::volume`].
     pub(crate) fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
-        self.core.state().forest.served(id).map(info)
+        let st = self.core.state();
+        let v = st.forest.readable(id)?;
+        let name = match v.record().snapshot {
+            Some(origin) => format!("{}@{}", st.volume_name(origin.volume), v.record().name),
+            None => v.record().name.clone(),
+        };
+        Some(VolumeInfo { name, ..info(v) })
     }
 
     /// See [`crate::Pool::volume_size`].
     pub(crate) fn volume_size(&self, id: VolumeId) -> Option<u64> {
-        self.core.state().forest.served(id).map(|v| v.record().size_bytes)
+        self.core.state().forest.readable(id).map(|v| v.record().size_bytes)
     }
 
     /// See [`crate::Pool::create_volume`].
@@ -283,7 +289,7 @@ impl Volumes {
 
     /// See [`crate::Pool::is_read_only`].
     pub(crate) fn is_read_only(&self, id: VolumeId) -> bool {
-        self.core.state().forest.served(id).is_some_and(|v| v.record().read_only)
+        self.core.state().forest.readable(id).is_some_and(|v| v.record().read_only)
     }
 
     /// See [`crate::Pool::edited`].

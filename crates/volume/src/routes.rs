@@ -114,6 +114,11 @@ impl Blocks {
         Ok(quiesce)
     }
 
+    /// A snapshot is gone: nothing is kept for it.
+    pub fn forget(&self, snapshot: VolumeId) {
+        self.0.quiesces.borrow_mut().remove(&snapshot);
+    }
+
     /// Begins a request of a volume, once that is not frozen, and chooses its route.
     pub async fn route(&self, volume: VolumeId) -> Result<Route<'_>> {
         self.enter(volume, &self.quiesce(volume)?, None).await

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use base::{ErrorKind, Result, StorageError, VolumeId, shell_word};
 use cache::Cache;
-use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
+use model::snapshot::SnapshotName;
+use pool::{CacheMode, Pool, SnapshotInfo, VolumeInfo, VolumeLimit, WantedSnapshot};
 use rustc_hash::FxHashMap;
 
 use crate::admission::{Admission, WaitCounts};
@@ -130,9 +131,93 @@ impl Volumes {
         self.pool().volumes()
     }
 
-    /// A handle on the live volume `name`.
+    /// A handle on the live volume `name`, or on a snapshot, `VOLUME@NAME`, which can only be read.
     pub fn open(&self, name: &str) -> Option<Volume> {
-        self.pool().find_volume(name).map(|info| self.handle(&info))
+        let volume = self.pool().find_volume(name);
+        volume.or_else(|| self.snapshot_info(name)).map(|info| self.handle(&info))
+    }
+
+    fn snapshot_info(&self, name: &str) -> Option<VolumeInfo> {
+        let name: SnapshotName = name.parse().ok()?;
+        let snapshot = self.pool().snapshots().find(&name.volume, &name.name)?;
+        self.pool().volume(snapshot.id)
+    }
+
+    /// Takes snapshots of volumes, all at one moment, or none. They have everything that was
+    /// answered before, flushed or not, and nothing that is begun after this has returned. They are
+    /// durable then.
+    ///
+    /// # Errors
+    ///
+    /// A volume is not there, a name is taken or not allowed, the cache has lost blocks, or the
+    /// pool takes no writes.
+    pub async fn take_snapshots(&self, names: &[SnapshotName]) -> Result<Vec<SnapshotInfo>> {
+        let mut wanted = Vec::with_capacity(names.len());
+        let mut writes_back = false;
+        for SnapshotName { volume, name } in names {
+            let info = self.pool().find_volume(volume).ok_or_else(|| missing(volume))?;
+            writes_back |= info.cache_mode == CacheMode::WriteBack;
+            wanted.push(WantedSnapshot { of: info.id, name: name.clone() });
+        }
+        // What the cache alone has comes to the pool first. Cuts are exact past states of all
+        // volumes that write back, and a snapshot is taken between two of them.
+        if let Some(cache) = self.cache().filter(|cache| writes_back && !cache.is_aside()) {
+            self.pool().snapshots().can_be_taken(&wanted)?;
+            cache.write_all_back().await?;
+        }
+        let snapshots = self.pool().snapshots();
+        let taken = snapshots.take(wanted).await?;
+        Ok(taken.into_iter().filter_map(|id| snapshots.snapshot(id)).collect())
+    }
+
+    /// The snapshots of a volume, or of all, with the name of the volume of each.
+    pub fn snapshots(&self, volume: Option<&str>) -> Result<Vec<model::snapshot::Snapshot>> {
+        let all = match volume {
+            Some(name) => {
+                let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+                self.pool().snapshots().of(info.id)
+            }
+            None => self.pool().snapshots().all(),
+        };
+        Ok(all.into_iter().filter_map(|s| self.shown(s)).collect())
+    }
+
+    /// A snapshot as users see it; `None`: its volume is gone.
+    pub fn shown(&self, s: SnapshotInfo) -> Option<model::snapshot::Snapshot> {
+        let volume = self.pool().volume(s.of)?.name;
+        Some(model::snapshot::Snapshot {
+            volume,
+            name: s.name,
+            taken_at: s.taken_at,
+            size_bytes: s.size_bytes,
+            referenced_bytes: s.referenced_bytes,
+            sector_bytes: s.sector_bytes,
+        })
+    }
+
+    fn find_snapshot(&self, name: &SnapshotName) -> Result<SnapshotInfo> {
+        let SnapshotName { volume, name: own } = name;
+        let info = self.pool().find_volume(volume).ok_or_else(|| missing(volume))?;
+        self.pool().snapshots().find(&info.name, own).ok_or_else(|| {
+            let text = format!("there is no snapshot {name}; see forebay snapshot list");
+            StorageError::new(ErrorKind::NotFound, text)
+        })
+    }
+
+    /// Gives a snapshot another name; durable when it returns.
+    pub async fn rename_snapshot(&self, name: &SnapshotName, to: &str) -> Result<()> {
+        let snapshot = self.find_snapshot(name)?;
+        self.pool().snapshots().rename(snapshot.id, to).await
+    }
+
+    /// Deletes a snapshot; handles on it fail from now on. Its space comes back in the background.
+    pub async fn delete_snapshot(&self, name: &SnapshotName) -> Result<()> {
+        let snapshot = self.find_snapshot(name)?;
+        self.pool().snapshots().delete(snapshot.id).await?;
+        self.0.locks.borrow_mut().remove(&snapshot.id);
+        self.0.of_volumes.borrow_mut().remove(&snapshot.id);
+        self.0.blocks.forget(snapshot.id);
+        Ok(())
     }
 
     fn handle(&self, info: &VolumeInfo) -> Volume {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use base::{Birth, ErrorKind, Generation, Result, StorageError, VolumeId};
 use btree::Tree;
 use format::node::RootPtr;
-use format::page::{SnapshotOrigin, VolumeRecord, VolumeState};
+use format::page::{CacheMode, SnapshotOrigin, VolumeRecord, VolumeState};
 use format::records::DeadAge;
 use format::tree::mapping_tree_id;
 
@@ -94,6 +94,7 @@ impl Forest {
             snapshot: Some(origin),
             deadlist: None,
             read_only: true,
+            cache_mode: CacheMode::None,
             limit: None,
             mapping: None,
             ..v.record.clone()
