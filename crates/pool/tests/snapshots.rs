@@ -4,12 +4,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, Prng, VolumeId};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, Prng, VolumeId};
 use offline::pool::check::PoolCounts;
-use pool::{DeviceFile, Pool, Settings, WantedSnapshot};
+use pool::{DeviceFile, Pool, ScrubOptions, Settings, WantedSnapshot};
 use rt::{Order, Rt};
-use sim::{DiskModel, World};
-use testkit::{MIB, block, blocks, boot, check_pool, create_pool, disk, only_byte, open};
+use sim::{DiskModel, Fault, World};
+use testkit::{
+    MIB, Mirror, block, blocks, boot, check_pool, create_pool, disk, moved, only_byte, open,
+    scrubbed,
+};
 
 const DISK: u64 = 32 * MIB;
 const BLOCKS: u64 = 600;
@@ -208,6 +211,65 @@ fn a_loss_of_power_leaves_whole_snapshots() {
         });
         assert!(lived.is_some());
     }
+}
+
+/// Snapshots come and go while a scrub reads everything, and a device is replaced by another.
+#[test]
+fn scrubs_and_moves_see_each_block_of_a_snapshot() {
+    for seed in 0..12 {
+        let bench = Mirror::filled(500 + seed, (2, 2), BLOCKS);
+        let (v, new) = (bench.volume, disk(&bench.world, "new", DiskModel::nvme(DISK)));
+        let (replacement, world) = (new.clone(), bench.world.clone());
+        bench.run(move |rt, files| async move {
+            let pool = open(&rt, files.clone()).await;
+            let mut expected = Expected { now: vec![1; BLOCKS as usize], ..Expected::new() };
+            let mut rng = Prng::new(seed);
+            for n in 0..60 {
+                step(&pool, v, &mut expected, &mut rng, n).await;
+            }
+            pool.moves().replace_device("disk0", replacement, [7; 16]).await.expect("replaced");
+            pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("started");
+            for n in 60..160 {
+                step(&pool, v, &mut expected, &mut rng, n).await;
+                rt.sleep(Duration::from_millis(20)).await;
+            }
+            moved(&rt, &pool).await;
+            let scrub = scrubbed(&rt, &pool).await;
+            assert_eq!((scrub.lost, scrub.bad), (0, 0), "seed {seed}: {scrub:?}");
+            // The new device alone has everything, of snapshots too.
+            world.inject(files[1].file, Fault::Dead);
+            expected.is_met(&pool, v).await;
+            pool.close().await.expect("close");
+        });
+    }
+}
+
+/// A copy of each block, also of those that a snapshot alone has, is bad, and a scrub heals it.
+#[test]
+fn a_scrub_heals_what_a_snapshot_alone_has() {
+    let bench = Mirror::filled(9, (2, 2), BLOCKS);
+    let (v, world) = (bench.volume, bench.world.clone());
+    bench.run(move |rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        pool.snapshots().take(wanted(v, "s")).await.expect("taken");
+        pool.write(v, Lba(0), &blocks(2, BLOCKS)).await.expect("write");
+        pool.commit().await.expect("commit");
+        pool.close().await.expect("close");
+        // Data and nodes of one copy.
+        for offset in (2 * MIB..32 * MIB).step_by(BLOCK) {
+            if world.contents(files[0].file, offset, BLOCK).iter().any(|&b| b != 0) {
+                world.inject(files[0].file, Fault::BitRot { offset, len: BLOCK_U64 });
+            }
+        }
+        let pool = open(&rt, files.clone()).await;
+        pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("started");
+        let scrub = scrubbed(&rt, &pool).await;
+        assert_eq!(scrub.lost, 0, "{scrub:?}");
+        assert!(scrub.healed > 2 * BLOCKS, "{scrub:?}");
+        pool.close().await.expect("close");
+        let report = check_pool(&rt, files).await;
+        assert!(report.is_clean() && report.damaged_copies == 0, "{report:?}");
+    });
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub(crate) struct CommitRun {
 
 impl CommitRun {
     /// Makes the flow out of the core and the flows that it calls.
+    #[allow(clippy::too_many_arguments, reason = "a flow names each flow that it calls")]
     pub(crate) fn new(
         core: &Core,
         watch: &Rc<WriterWatch>,

@@ -184,25 +184,27 @@ impl Deadlists {
     async fn enter_lost(&self, edit: &mut DeadlistEdit, lost: &LostBlocks) -> Result<()> {
         let mut dead = DeadBlocks { died: edit.generation, ..DeadBlocks::default() };
         for part in lost.data.chunks(SLICE) {
-            let st = self.core.state();
-            for lost in part {
-                dead.add(&st, lost.volume, DeadAge::Data(lost.birth), lost.run);
+            {
+                let st = self.core.state();
+                for lost in part {
+                    dead.add(&st, lost.volume, DeadAge::Data(lost.birth), lost.run);
+                }
             }
-            drop(st);
             self.core.breathe(part.len()).await;
         }
         for part in lost.nodes.chunks(SLICE) {
-            let st = self.core.state();
-            for node in part {
-                let Some(volume) = volume_of_tree(node.tree) else {
-                    unreachable!("only mappings have snapshots")
-                };
-                let run = Run { addr: node.ptr.addr, len: 1 };
-                if !dead.add(&st, volume, DeadAge::Node(node.ptr.generation), run) {
-                    edit.freed_nodes.push(node.ptr);
+            {
+                let st = self.core.state();
+                for node in part {
+                    let Some(volume) = volume_of_tree(node.tree) else {
+                        unreachable!("only mappings have snapshots")
+                    };
+                    let run = Run { addr: node.ptr.addr, len: 1 };
+                    if !dead.add(&st, volume, DeadAge::Node(node.ptr.generation), run) {
+                        edit.freed_nodes.push(node.ptr);
+                    }
                 }
             }
-            drop(st);
             self.core.breathe(part.len()).await;
         }
         edit.frees.append(&mut dead.frees);
