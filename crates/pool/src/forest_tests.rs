@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{BLOCK, PoolAddr};
+use base::{BLOCK, Birth, PoolAddr};
 use btree::WriteOut;
 use format::page::CacheMode;
 use proptest::prelude::*;
@@ -55,6 +55,8 @@ fn record(id: VolumeId) -> VolumeRecord {
         staged: None,
         limit: None,
         read_only: false,
+        snapshot: None,
+        deadlist: None,
     }
 }
 
@@ -231,7 +233,7 @@ impl Bench {
             prop_assert_eq!(flat(&found.expect("nothing is damaged")), want);
             prop_assert_eq!(v.record.allocated_blocks, frozen_model[&v.id].len() as u64);
             let root = self.write_out(&v.mapping, g);
-            self.forest.enter_root(v, root);
+            self.forest.enter_root(v, root, None);
         }
         for (_, tree) in &sums {
             self.write_out(tree, g);
