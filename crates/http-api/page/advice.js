@@ -1,4 +1,5 @@
-// The meaning of a problem, and what to do: its section of docs/operations.md, as the server has it.
+// The meaning of a problem, and what to do: its section of docs/operations.md, as the server has
+// it.
 
 import { make } from "./elements.js";
 import { ask } from "./api.js";
