@@ -66,6 +66,8 @@ fn kind_of(field: &Value) -> Kind {
     } else if is("integer") {
         let most = end("maximum").or(most_of(&field["format"])).unwrap_or(u64::MAX);
         Kind::Whole(end("minimum").unwrap_or(0), most)
+    } else if is("array") {
+        Kind::Texts
     } else if end("minLength").is_some() {
         Kind::Name
     } else {
@@ -99,6 +101,8 @@ mod tests {
         assert_eq!(kind("pool-copies", "copies"), Some(Kind::Whole(1, 3)));
         assert_eq!(kind("cache-attach", "path"), Some(Kind::Text));
         assert_eq!(kind("device-add", "force"), Some(Kind::Flag));
+        assert_eq!(kind("snapshot-create", "snapshots"), Some(Kind::Texts));
+        assert_eq!(kind("snapshot-list", "volume"), Some(Kind::Text));
         let modes = &["writeback", "writethrough", "writearound", "none"];
         assert_eq!(kind("cache-mode", "mode"), Some(Kind::Word(modes)));
         let classes = &["read", "write", "flush", "discard", "other"];

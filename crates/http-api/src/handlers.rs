@@ -349,6 +349,14 @@ fn show(answer: Answer, shown: ShownPart, input: &Input) -> Result<Response<Body
             let found = volumes.iter().find(|volume| volume.name == name).map(respond);
             found.ok_or_else(|| not_found(format!("there is no volume {name:?}")))
         }
+        (ShownPart::Named, Answer::Snapshots(snapshots)) => {
+            let name = input.text("name");
+            let is_it = |s: &&model::snapshot::Snapshot| {
+                name.rsplit_once('@') == Some((&s.volume, &s.name))
+            };
+            let found = snapshots.iter().find(is_it).map(respond);
+            found.ok_or_else(|| not_found(format!("there is no snapshot {name:?}")))
+        }
         (ShownPart::Cache | ShownPart::Devices | ShownPart::First | ShownPart::Named, _) => {
             Err(Failure::new(FailureKind::Failed, "the engine gave another answer"))
         }

@@ -139,6 +139,7 @@ fn wrong(field: &Field, given: &str) -> Failure {
     let can = match field.kind {
         Kind::Text => "a text".to_owned(),
         Kind::Name => "a text of 1 to 64 bytes".to_owned(),
+        Kind::Texts => "a list of texts".to_owned(),
         Kind::Scalar => "a text or a number".to_owned(),
         Kind::Word(words) => format!("one of {}", words.join(", ")),
         Kind::Whole(least, u64::MAX) => format!("a whole number from {least} on"),
@@ -152,6 +153,7 @@ fn wrong(field: &Field, given: &str) -> Failure {
 fn of_text(field: &Field, text: &str) -> Result<Value, Failure> {
     let value = match field.kind {
         Kind::Text | Kind::Name | Kind::Scalar | Kind::Word(_) => json!(text),
+        Kind::Texts => json!([text]),
         Kind::Whole(..) => text.parse::<u64>().map_or(Value::Null, |n| json!(n)),
         Kind::Flag => text.parse::<bool>().map_or(Value::Null, |flag| json!(flag)),
     };
@@ -174,6 +176,7 @@ fn of_json(field: &Field, value: Value) -> Result<Value, Failure> {
     let fits = match (field.kind, &value) {
         (Kind::Text | Kind::Scalar, Value::String(_)) | (Kind::Flag, Value::Bool(_)) => true,
         (Kind::Name, Value::String(name)) => (1..=64).contains(&name.len()),
+        (Kind::Texts, Value::Array(all)) => all.iter().all(Value::is_string),
         (Kind::Word(words), Value::String(word)) => words.contains(&word.as_str()),
         (Kind::Whole(least, most), Value::Number(n)) => match n.as_u64().or_else(|| whole(n)) {
             Some(n) if (least..=most).contains(&n) => return Ok(json!(n)),
@@ -225,6 +228,16 @@ mod tests {
             force: false,
         };
         assert_eq!(input.request("volume-resize"), Ok(resize.into()));
+        let body = br#"{"snapshots":["vm1@a","vm2@a"]}"#;
+        let input = read(route("POST", "/v1/snapshots"), &[], None, body).unwrap();
+        let snapshots = vec!["vm1@a".to_owned(), "vm2@a".to_owned()];
+        assert_eq!(
+            input.request("snapshot-create"),
+            Ok(request::SnapshotCreate { snapshots }.into())
+        );
+        let input = read(route("GET", "/v1/snapshots"), &[], None, b"").unwrap();
+        let list = request::SnapshotList { volume: None };
+        assert_eq!(input.request("snapshot-list"), Ok(list.into()));
         let input = read(route("POST", "/v1/moves/pause"), &[], None, b"").unwrap();
         let pause = request::MovesPause { paused: true };
         assert_eq!(input.request("moves-pause"), Ok(pause.into()));
@@ -252,6 +265,11 @@ mod tests {
                 "{body}: {}",
                 e.message
             );
+        }
+        let create = route("POST", "/v1/snapshots");
+        for body in [r#"{"snapshots":"a@b"}"#, r#"{"snapshots":["a@b",1]}"#] {
+            let e = read(create, &[], None, body.as_bytes()).unwrap_err();
+            assert!(e.message.contains("a list of texts"), "{body}: {}", e.message);
         }
         let events = route("GET", "/v1/events");
         for query in ["every=0", "every=61", "every=soon", "each=1", "every=1&every=2"] {

@@ -6,8 +6,9 @@ use model::history::History;
 use model::job::{Job, JobStarted};
 use model::operations::Advice;
 use model::setting::Setting;
+use model::snapshot::Snapshot;
 use model::volume::Volume;
-use model::{Failure, Status, request};
+use model::{Failure, Status, Verb, request};
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -124,6 +125,7 @@ fn answer(route: &Route, schemas: &mut Schemas) -> Option<Value> {
         Act::Ask(verb, ShownPart::Whole) => schemas.of_answer(verb),
         Act::Ask(_, ShownPart::Cache) => Some(schemas.of::<model::cache::CacheStatus>()),
         Act::Ask(_, ShownPart::Devices) => Some(schemas.of::<Vec<model::device::DeviceStatus>>()),
+        Act::Ask(request::SnapshotList::WORD, ShownPart::Named) => Some(schemas.of::<Snapshot>()),
         Act::Ask(_, ShownPart::Named) => Some(schemas.of::<Volume>()),
         Act::Ask(_, ShownPart::First) => Some(schemas.of::<Setting>()),
         Act::Health => Some(schemas.of::<Health>()),
@@ -180,6 +182,7 @@ fn schema(field: &Field) -> Value {
     let mut shown = match field.kind {
         Kind::Text => json!({ "type": "string" }),
         Kind::Name => json!({ "type": "string", "minLength": 1, "maxLength": 64 }),
+        Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Scalar => json!({ "type": ["string", "number"] }),
         Kind::Word(words) => json!({ "type": "string", "enum": words }),
         Kind::Whole(least, most) => {

@@ -54,7 +54,7 @@ pub enum ShownPart {
     Cache,
     /// The devices of a status.
     Devices,
-    /// The one of a list whose `name` is the field of that name.
+    /// The one of a list of volumes or snapshots that goes by the field `name`.
     Named,
     /// The only one of a list.
     First,
@@ -96,6 +96,8 @@ pub enum Kind {
     Text,
     /// The name of something that is made: a text that is not empty, and not too long.
     Name,
+    /// A list of texts.
+    Texts,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A text, or a number that is taken as one.
