@@ -11,6 +11,7 @@ mod tests;
 use std::rc::Rc;
 
 use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError, VolumeId};
+use model::snapshot::SnapshotName;
 use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, Peer, ZeroOpts};
 use volume::{Ticket, Volume, Volumes};
 
@@ -31,6 +32,25 @@ impl VolumeExports {
     /// All volumes, for clients as these rules have it.
     pub fn new(volumes: Volumes, access: Access) -> VolumeExports {
         VolumeExports { volumes, access, failures: Rc::default() }
+    }
+
+    /// Returns the right of a client to a volume, or to a snapshot. Who may open a volume may read
+    /// its snapshots.
+    fn grant(&self, name: &str, peer: Option<&Peer>) -> Grant {
+        let grant = self.access.grant(peer, name);
+        if self.volumes.pool().find_volume(name).is_some() {
+            return grant;
+        }
+        let snapshot: Option<SnapshotName> = name.parse().ok();
+        let of_volume = snapshot.map(|s| self.access.grant(peer, &s.volume));
+        grant.max(of_volume.unwrap_or(Grant::Nothing)).min(Grant::Read)
+    }
+
+    /// The names of all snapshots, but for those that are the names of volumes.
+    fn snapshots(&self) -> impl Iterator<Item = String> {
+        let all = self.volumes.snapshots(None).unwrap_or_default().into_iter();
+        let names = all.map(|s| SnapshotName { volume: s.volume, name: s.name }.to_string());
+        names.filter(|name| self.volumes.pool().find_volume(name).is_none())
     }
 }
 
@@ -186,7 +206,7 @@ impl Exports for VolumeExports {
     fn open(&self, name: &str, peer: Option<&Peer>) -> Option<VolumeExport> {
         let grant = |name: &str| self.access.grant(peer, name);
         if !name.is_empty() {
-            let grant = Some(grant(name)).filter(|grant| *grant > Grant::Nothing)?;
+            let grant = Some(self.grant(name, peer)).filter(|grant| *grant > Grant::Nothing)?;
             return self
                 .volumes
                 .open(name)
@@ -205,8 +225,9 @@ impl Exports for VolumeExports {
     }
 
     fn list(&self, peer: Option<&Peer>) -> Vec<(String, String)> {
-        let open = |name: &String| self.access.grant(peer, name) > Grant::Nothing;
-        let names = self.volumes.list().into_iter().map(|v| v.name).filter(open);
+        let open = |name: &String| self.grant(name, peer) > Grant::Nothing;
+        let volumes = self.volumes.list().into_iter().map(|v| v.name);
+        let names = volumes.chain(self.snapshots()).filter(open);
         names.map(|name| (name, String::new())).collect()
     }
 }

@@ -41,6 +41,85 @@ fn the_only_volume_is_the_default_export() {
     });
 }
 
+/// Exports of the same volumes, for clients as these rules have it.
+fn with_rules(exports: &VolumeExports, rules: &[Rule]) -> VolumeExports {
+    VolumeExports::new(exports.volumes.clone(), Access::by(rules))
+}
+
+fn snapshot(volume: &str, name: &str) -> SnapshotName {
+    SnapshotName { volume: volume.into(), name: name.into() }
+}
+
+#[test]
+fn a_snapshot_is_an_export_that_can_be_read() {
+    run(|rt, exports| async move {
+        let volume = exports.volumes.create("a", MIB, 4096).await.unwrap();
+        let data = |byte| rt.bufs().copy_of(&[byte; BLOCK]).freeze();
+        volume.write(0, data(1)).await.unwrap();
+        exports.volumes.take_snapshots(&[snapshot("a", "then")]).await.unwrap();
+        volume.write(0, data(2)).await.unwrap();
+        let names =
+            |all: Vec<(String, String)>| all.into_iter().map(|one| one.0).collect::<Vec<_>>();
+        assert_eq!(names(exports.list(None)), ["a", "a@then"]);
+        let then = exports.open("a@then", None).unwrap();
+        let info = then.info();
+        assert_eq!((&*info.name, info.min_block, info.read_only), ("a@then", 4096, true));
+        assert!(then.read(0, BLOCK as u32).await.unwrap()[0].iter().all(|&b| b == 1));
+        assert_eq!(then.write(0, data(3), false).await, Err(Errno::Perm));
+        assert_eq!(then.trim(0, BLOCK_U64, false).await, Err(Errno::Perm));
+        let default = exports.open("", None).unwrap().info();
+        assert_eq!((&*default.name, default.read_only), ("a", false), "the only volume");
+
+        // A volume with the name of a snapshot hides it.
+        exports.volumes.create("a@then", MIB, 512).await.unwrap();
+        assert_eq!(names(exports.list(None)), ["a", "a@then"]);
+        assert!(!exports.open("a@then", None).unwrap().info().read_only);
+        exports.volumes.delete("a@then").await.unwrap();
+
+        exports.volumes.delete_snapshot(&snapshot("a", "then")).await.unwrap();
+        assert!(exports.open("a@then", None).is_none());
+        assert_eq!(then.read(0, BLOCK as u32).await.map(|_| ()), Err(Errno::Shutdown));
+    });
+}
+
+#[test]
+fn who_may_open_a_volume_may_read_its_snapshots() {
+    run(|_, exports| async move {
+        for name in ["a", "b"] {
+            exports.volumes.create(name, MIB, 4096).await.unwrap();
+            exports.volumes.take_snapshots(&[snapshot(name, "s")]).await.unwrap();
+        }
+        let rule = |volume: &str, read_only| Rule {
+            client: "c".into(),
+            volumes: vec![volume.into()],
+            read_only,
+        };
+        let peer = Peer {
+            version: "TLSv1.3",
+            cipher: "any",
+            proof: nbd::Proof::Certificate,
+            names: vec!["c".into()],
+        };
+        for (rules, wanted) in [
+            (vec![rule("a", false)], vec![("a", false), ("a@s", true)]),
+            (vec![rule("a", true)], vec![("a", true), ("a@s", true)]),
+            (vec![rule("b@s", false)], vec![("b@s", true)]),
+            (vec![rule("c", false)], vec![]),
+        ] {
+            let exports = with_rules(&exports, &rules);
+            let is_read_only =
+                |name: &str| exports.open(name, Some(&peer)).map(|export| export.info().read_only);
+            let all = ["a", "b", "a@s", "b@s"].into_iter();
+            let open: Vec<(&str, bool)> =
+                all.filter_map(|name| Some((name, is_read_only(name)?))).collect();
+            assert_eq!(open, wanted, "{rules:?}");
+            let listed: Vec<String> =
+                exports.list(Some(&peer)).into_iter().map(|one| one.0).collect();
+            assert_eq!(listed, open.iter().map(|one| one.0).collect::<Vec<_>>(), "{rules:?}");
+        }
+    });
+}
+
 #[test]
 fn requests_reach_the_volume_and_errors_the_client() {
     run(|rt, exports| async move {
