@@ -130,6 +130,10 @@ mod tests {
             request::ScrubStart { device: Some(name()), rate: Some(1) }.into(),
             request::DeviceAdd { device: name(), replaces: None, force: false, spare: true }.into(),
             request::MovesPause { paused: true }.into(),
+            request::SnapshotList { volume: Some(name()) }.into(),
+            request::SnapshotCreate { snapshots: vec![name(), name()] }.into(),
+            request::SnapshotRename { snapshot: name(), to: name() }.into(),
+            request::SnapshotDelete { snapshot: name(), force: true }.into(),
             request::Settings { key: None }.into(),
             request::Set { key: name(), value: "7s".into(), save: true }.into(),
         ];

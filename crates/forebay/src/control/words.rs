@@ -16,6 +16,7 @@ pub fn only_looks(request: &Request) -> bool {
         Request::Status(_)
             | Request::Clients(_)
             | Request::VolumeList(_)
+            | Request::SnapshotList(_)
             | Request::GetScrub(_)
             | Request::GetMoves(_)
             | Request::Explain(_)
@@ -31,6 +32,8 @@ pub fn doing(request: &Request) -> &'static str {
         Request::VolumeResize(_) => "resizing the volume",
         Request::VolumeRename(_) => "renaming the volume",
         Request::VolumeDelete(_) => "deleting the volume",
+        Request::SnapshotCreate(_) => "taking the snapshots",
+        Request::SnapshotDelete(_) => "deleting the snapshot",
         Request::CacheAttach(_) => "attaching the cache",
         Request::CacheDetach(_) | Request::CacheFlush(_) => "writing back",
         Request::Gc(_) => "collecting garbage",
@@ -75,6 +78,18 @@ fn same_next(request: &Request, e: &Failure) -> &'static str {
         {
             "forebay clients shows who has it open; --force does it all the same"
         }
+        Request::SnapshotCreate(_) | Request::SnapshotRename(_)
+            if e.kind == FailureKind::Invalid =>
+        {
+            "see forebay snapshot create --help"
+        }
+        Request::SnapshotDelete(_) if e.kind == FailureKind::Refused => {
+            "forebay clients shows who has it open; --force does it all the same"
+        }
+        Request::SnapshotList(_)
+        | Request::SnapshotCreate(_)
+        | Request::SnapshotRename(_)
+        | Request::SnapshotDelete(_) => "forebay snapshot list shows all snapshots",
         Request::VolumeList(_)
         | Request::VolumeData(_)
         | Request::VolumeCreate(_)
@@ -156,6 +171,10 @@ mod tests {
                 .into(),
             request::VolumeDelete { name: name(), force: false }.into(),
             request::VolumeRename { name: name(), to: name(), force: false }.into(),
+            request::SnapshotList { volume: None }.into(),
+            request::SnapshotCreate { snapshots: vec![name()] }.into(),
+            request::SnapshotRename { snapshot: name(), to: name() }.into(),
+            request::SnapshotDelete { snapshot: name(), force: false }.into(),
             request::CacheFlush {}.into(),
             request::Gc {}.into(),
             request::ScrubStart { device: None, rate: None }.into(),

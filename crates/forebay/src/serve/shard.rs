@@ -11,6 +11,7 @@ mod listeners;
 mod problems_log;
 mod requests;
 mod scrubs;
+mod snapshots;
 mod status;
 
 use std::cell::Cell;

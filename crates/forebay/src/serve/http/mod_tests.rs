@@ -2,7 +2,7 @@
 //! the OpenAPI document says.
 
 use http_api::routes::ROUTES;
-use http_api::table::{Field, Kind, Need, Place, Route};
+use http_api::table::{Act, Field, Kind, Need, Place, Route, ShownPart};
 use model::request;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ fn sample(field: &Field) -> Value {
     match (field.need, field.kind) {
         (Need::Else(text), _) => serde_json::from_str(text).unwrap(),
         (_, Kind::Text | Kind::Name | Kind::Scalar) => json!("a"),
+        (_, Kind::Texts) => json!(["a"]),
         (_, Kind::Word(words)) => json!(words[0]),
         (_, Kind::Whole(least, _)) => json!(least),
         (_, Kind::Flag) => json!(true),
@@ -28,7 +29,7 @@ fn asked(route: &Route, without: &str, may: bool) -> serde_json::Result<Request>
         }
     }
     // A name that picks one of a list is not asked for.
-    if route.method == "GET" && route.path == "/v1/volumes/{name}" {
+    if matches!(route.act, Act::Ask(_, ShownPart::Named)) {
         fields.clear();
     }
     fields.insert("request".into(), route.verb().unwrap().into());

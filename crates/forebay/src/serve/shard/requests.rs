@@ -14,6 +14,7 @@ use pool::VolumeInfo;
 use volume::GiveUpOutcome;
 
 use super::Shard;
+use super::snapshots::full_name;
 use crate::control::Outcome;
 use crate::serve::explain::explanation;
 use crate::serve::limits;
@@ -54,6 +55,12 @@ impl Shard {
                 carry(r, async |r| limits::change(&self.volumes, r).await).await
             }
             Request::VolumeReadOnly(r) => carry(r, async |r| self.set_read_only(r).await).await,
+            Request::SnapshotList(r) => {
+                carry(r, async |r| self.list_snapshots(r.volume.as_deref())).await
+            }
+            Request::SnapshotCreate(r) => carry(r, async |r| self.take_snapshots(r).await).await,
+            Request::SnapshotRename(r) => carry(r, async |r| self.rename_snapshot(r).await).await,
+            Request::SnapshotDelete(r) => carry(r, async |r| self.delete_snapshot(r).await).await,
             Request::VolumeRename(r) => carry(r, async |r| self.rename_volume(r).await).await,
             Request::VolumeDelete(r) => carry(r, async |r| self.delete_volume(r).await).await,
             Request::CacheAttach(r) => carry(r, async |r| self.attach(r).await).await,
@@ -174,13 +181,22 @@ impl Shard {
     async fn rename_volume(&self, r: request::VolumeRename) -> Result<(), Failure> {
         let knows = "would not find it again by this name; end it first, or say --force";
         self.check_not_open(&r.name, r.force, |_| true, knows).await?;
+        let snapshots = self.volumes.snapshots(Some(&r.name))?;
+        let old_names = || snapshots.iter().map(full_name);
+        for snapshot in old_names().filter(|_| !r.force) {
+            self.check_left(&snapshot, &format!("the snapshot {snapshot}"), knows).await?;
+        }
         self.volumes.rename(&r.name, &r.to).await?;
         self.nbd.note_renamed(&r.name, &r.to);
+        for (one, snapshot) in snapshots.iter().zip(old_names()) {
+            self.nbd.note_renamed(&snapshot, &format!("{}@{}", r.to, one.name));
+        }
         tracing::info!(name = r.name, to = r.to, "volume renamed");
         Ok(())
     }
 
     async fn delete_volume(&self, r: request::VolumeDelete) -> Result<(), Failure> {
+        self.check_without_snapshots(&r.name)?;
         self.check_unused(&r.name, r.force, |_| true).await?;
         self.volumes.delete(&r.name).await?;
         tracing::info!(name = r.name, "volume deleted");
@@ -310,6 +326,17 @@ impl Shard {
         if force || !volume.is_some_and(|v| !v.read_only && takes(&v)) {
             return Ok(());
         }
+        self.check_left(name, &format!("the volume {name:?}"), what).await
+    }
+
+    /// Refuses what clients that have the export `name` open would notice. `shown`: the export, for
+    /// people; `what`: what clients would notice, and what to do.
+    pub(super) async fn check_left(
+        &self,
+        name: &str,
+        shown: &str,
+        what: &str,
+    ) -> Result<(), Failure> {
         let is_it = |c: &ConnectionStatus| c.export.as_deref() == Some(name);
         let open = || self.nbd.connections().iter().filter(|c| is_it(c)).count();
         // The server may yet have to hear of a client that has just left.
@@ -322,19 +349,18 @@ impl Shard {
             return Ok(());
         }
         let connections = if open == 1 { "connection has" } else { "connections have" };
-        let text =
-            format!("{open} {connections} the volume {name:?} open, and {what} (force in the API)");
+        let text = format!("{open} {connections} {shown} open, and {what} (force in the API)");
         Err(Failure::new(FailureKind::Refused, text))
     }
 
-    /// Returns the place of the first data of a volume: its first block that is allocated, in the
-    /// pool or in the cache.
+    /// Returns the place of the first data of a volume or a snapshot: its first block that is
+    /// allocated, in the pool or in the cache.
     async fn first_data(&self, name: &str) -> Result<FirstData, Failure> {
-        let size_of = || Some(self.volumes.list().into_iter().find(|v| v.name == name)?.size_bytes);
-        let (Some(volume), Some(size)) = (self.volumes.open(name), size_of()) else {
+        let Some(volume) = self.volumes.open(name) else {
             let text = format!("there is no volume {name:?}");
             return Err(Failure::new(FailureKind::NotFound, text));
         };
+        let size = volume.size();
         let mut at = 0;
         while at < size {
             // No more than is asked for is looked at, so it may take several steps.
@@ -355,8 +381,8 @@ impl Shard {
     fn explain(&self, r: &request::Explain) -> Result<Explanation, Failure> {
         let pool = self.volumes.pool();
         let ledger = self.rt.ledger();
-        let known = |name: &str| match pool.find_volume(name) {
-            Some(info) => Some(info.id),
+        let known = |name: &str| match self.volumes.open(name) {
+            Some(open) => Some(VolumeId(open.number())),
             // One that is deleted has no name any more.
             None => name.parse().ok().map(VolumeId).filter(|id| ledger.knows(*id)),
         };
