@@ -13,6 +13,7 @@ use crate::attach::mount::{self, MountRequest};
 use crate::attach::mounts;
 use crate::attach::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords};
 use crate::cli::options::ClientOptions;
+use crate::cli::snapshot::full_name;
 use crate::error::{CommandError, Result};
 use crate::output::{done, is_json, print, print_json};
 use crate::terminal::progress::waiting;
@@ -25,8 +26,8 @@ use crate::terminal::{Cell, Column, Look, Table, Tone};
 /// attachment stays until `forebay detach`. Prints the path of the device or the file.
 #[derive(Args, Debug)]
 pub struct Attach {
-    /// The volume
-    #[arg(add = crate::cli::candidates::volumes())]
+    /// The volume, or VOLUME@NAME, a snapshot
+    #[arg(add = crate::cli::candidates::volumes_and_snapshots())]
     volume: String,
     /// Name of the attachment [default: that of the volume]
     #[arg(long, value_name = "NAME", value_parser = crate::cli::options::name)]
@@ -58,8 +59,8 @@ pub struct Attached {}
 /// whether that is a file system or not, unless --force is given.
 #[derive(Args, Debug)]
 pub struct Mount {
-    /// The volume
-    #[arg(add = crate::cli::candidates::volumes())]
+    /// The volume, or VOLUME@NAME, a snapshot
+    #[arg(add = crate::cli::candidates::volumes_and_snapshots())]
     volume: String,
     /// Directory to mount at
     dir: PathBuf,
@@ -92,7 +93,23 @@ pub struct Unmount {
     dir: PathBuf,
 }
 
-/// The volume, and where the server has its NBD socket.
+/// Whether this is the name of a snapshot, not that of a volume.
+fn is_snapshot(name: &str, client: &ClientOptions) -> Result<bool> {
+    let volumes = client.ask(request::VolumeList {})?;
+    if volumes.iter().any(|one| one.name == name) {
+        return Ok(false);
+    }
+    let snapshots = client.ask(request::SnapshotList { volume: None })?;
+    match snapshots.iter().any(|snapshot| full_name(snapshot) == name) {
+        true => Ok(true),
+        false => Err(CommandError::Failed(format!(
+            "there is no volume {name:?}, and no snapshot; see forebay volume list, or forebay \
+             snapshot list"
+        ))),
+    }
+}
+
+/// The volume, and where the server has its NBD socket. A snapshot can only be read.
 fn wanted(
     volume: String,
     name: Option<String>,
@@ -100,12 +117,7 @@ fn wanted(
     read_only: bool,
     client: &ClientOptions,
 ) -> Result<AttachRequest> {
-    let volumes = client.ask(request::VolumeList {})?;
-    if !volumes.iter().any(|one| one.name == volume) {
-        return Err(CommandError::Failed(format!(
-            "there is no volume {volume:?}; see forebay volume list"
-        )));
-    }
+    let read_only = is_snapshot(&volume, client)? || read_only;
     let config = client.ask(request::GetConfig {})?;
     let socket = config.settings.into_iter().find_map(|entry| match entry {
         ConfigEntry::Place(Place { key, value: PlaceValue::Text(path), .. })

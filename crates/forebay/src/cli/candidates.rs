@@ -1,6 +1,6 @@
-//! Names that a shell offers where a command wants a volume, a device, a setting or a problem.
-//! Those of volumes and devices come from the running server; where none answers soon, nothing is
-//! offered.
+//! Names that a shell offers where a command wants a volume, a snapshot, a device, a setting or a
+//! problem. Those of volumes, snapshots and devices come from the running server; where none
+//! answers soon, nothing is offered.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use model::{Verb, operations, request};
 
+use crate::cli::snapshot::full_name;
 use crate::config::table::KEYS;
 use crate::control::client::{ask_patiently, usual_socket};
 
@@ -18,10 +19,32 @@ const PATIENCE: Duration = Duration::from_millis(700);
 
 /// The names of the server's volumes.
 pub fn volumes() -> ArgValueCompleter {
-    completer(|| {
-        let volumes = asked(request::VolumeList {}).unwrap_or_default();
-        volumes.into_iter().map(|volume| volume.name).collect()
-    })
+    completer(names_of_volumes)
+}
+
+/// The names of the server's snapshots, with those of their volumes.
+pub fn snapshots() -> ArgValueCompleter {
+    completer(names_of_snapshots)
+}
+
+/// The names of the server's volumes, and of its snapshots.
+pub fn volumes_and_snapshots() -> ArgValueCompleter {
+    completer(|| names_of_volumes().into_iter().chain(names_of_snapshots()).collect())
+}
+
+/// The beginnings of the names of new snapshots.
+pub fn new_snapshots() -> ArgValueCompleter {
+    completer(|| names_of_volumes().into_iter().map(|name| name + "@").collect())
+}
+
+fn names_of_volumes() -> Vec<String> {
+    let volumes = asked(request::VolumeList {}).unwrap_or_default();
+    volumes.into_iter().map(|volume| volume.name).collect()
+}
+
+fn names_of_snapshots() -> Vec<String> {
+    let snapshots = asked(request::SnapshotList { volume: None }).unwrap_or_default();
+    snapshots.iter().map(full_name).collect()
 }
 
 /// The paths of the pool's devices, and the ids of those that have none.

@@ -10,7 +10,7 @@ use crate::output::print;
 /// The variable by which a shell asks this program what a line may go on with.
 const VARIABLE: &str = "FOREBAY_COMPLETE";
 
-/// Print what makes a shell complete commands, options, volumes, devices and settings
+/// Print what makes a shell complete commands, options, volumes, snapshots, devices and settings
 ///
 /// For example: forebay completions bash > /etc/bash_completion.d/forebay. The shell asks the
 /// program itself what fits, and that asks the server for names.

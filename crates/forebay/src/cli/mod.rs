@@ -26,6 +26,8 @@ mod repair;
 mod scrub;
 mod serve;
 mod set;
+mod snapshot;
+mod snapshot_range;
 mod status;
 mod top;
 mod up;
@@ -63,6 +65,7 @@ enum Command {
     Create(create::Create),
     Serve(serve::Serve),
     Volume(volume::VolumeCommand),
+    Snapshot(snapshot::SnapshotCommand),
     Cache(cache::CacheCommand),
     Device(device::DeviceCommand),
     Pool(pool::PoolCommand),
@@ -144,6 +147,7 @@ impl Command {
             }
             Command::Mount(_) | Command::Unmount(_) => "forebay attached lists what is mounted",
             Command::Volume(_)
+            | Command::Snapshot(_)
             | Command::Cache(_)
             | Command::Device(_)
             | Command::Pool(_)
@@ -163,6 +167,7 @@ impl Command {
             Command::Create(c) => c.run().map(|()| 0),
             Command::Serve(c) => c.run().map(|()| 0),
             Command::Volume(c) => c.run().map(|()| 0),
+            Command::Snapshot(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
             Command::Device(c) => c.run().map(|()| 0),
             Command::Pool(c) => c.run().map(|()| 0),
@@ -270,6 +275,15 @@ mod tests {
             "forebay volume limit a --bandwidth fast",
             "forebay volume limit a --burst soon",
             "forebay volume limit a --none --iops 5",
+            "forebay snapshot",
+            "forebay snapshot create",
+            "forebay snapshot create vm1",
+            "forebay snapshot create vm1@",
+            "forebay snapshot rename vm1@a",
+            "forebay snapshot rename vm1 b",
+            "forebay snapshot delete",
+            "forebay snapshot delete vm1",
+            "forebay snapshot delete vm1@a..",
             "forebay cache",
             "forebay cache attach",
             "forebay cache attach c --size 0",
@@ -328,6 +342,12 @@ mod tests {
             "forebay volume resize a --size 1G --shrink --force",
             "forebay volume delete a",
             "forebay volume delete a --yes --force",
+            "forebay snapshot create vm1@monday vm2@monday --socket s --json",
+            "forebay snapshot list",
+            "forebay snapshot list vm1 --json",
+            "forebay snapshot rename vm1@monday tuesday",
+            "forebay snapshot delete vm1@a vm2@a --yes",
+            "forebay snapshot delete vm1@a..c --force",
             "forebay cache attach a --size 1G --force",
             "forebay attach a --name b --by fuse --read-only --json --socket s",
             "forebay detach a",
