@@ -45,6 +45,8 @@ class Answers:
             self("GET", "/v1/volumes/{name}", name=one["name"])
             query = "?slower_than_us=0&volume=" + urllib.parse.quote(one["name"])
             self("GET", "/v1/explain", query=query)
+        for one in told["/v1/snapshots"]:
+            self("GET", "/v1/snapshots/{name}", name=f"{one['volume']}@{one['name']}")
         for one in told["/v1/status"]["health"]:
             self("GET", "/v1/problems/{page}", page=one["page"])
         for one in told["/v1/jobs"]:
@@ -71,6 +73,7 @@ def test_answers(t):
     handle.trim(MIB, 0)
     handle.zero(MIB, MIB)
     ask("PUT", "/v1/volumes/{name}/limit", {"iops": 100000}, name="vol0")
+    ask("POST", "/v1/snapshots", {"snapshots": ["vol0@a b"]})
     ask("POST", "/v1/scrub", {"rate": MIB})
     for wait in ("false", "true"):
         unix("POST", f"/v1/cache/flush?wait={wait}", expect=(200, 202))
@@ -108,6 +111,8 @@ def test_answers(t):
     status, _ = ask.all()
     assert len(status["volumes"]) == 61 and "cache" not in status, status
     handle.shutdown()
+    ask("PUT", "/v1/snapshots/{name}/name", {"to": "c"}, name="vol0@a b")
+    ask("DELETE", "/v1/snapshots/{name}", name="vol0@c")
     for one in ask("GET", "/v1/volumes"):
         ask("DELETE", "/v1/volumes/{name}", query="?force=true", name=one["name"])
     status, _ = ask.all()

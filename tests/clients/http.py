@@ -178,6 +178,7 @@ def test_every_path_over_both(t):
         ask("PUT", "/v1/volumes/{name}/mode", {"mode": "writethrough"}, real=one + "/mode")
         shown = ask("GET", "/v1/volumes/{name}", real=one)
         assert (shown["size_bytes"], shown["cache_mode"]) == (16 * MIB, "writethrough"), shown
+        snapshot_paths(ask, one)
         ask("DELETE", "/v1/volumes/{name}", real=one)
         ask("DELETE", "/v1/volumes/{name}", real=one, expect=404)
         cache_paths(t, ask)
@@ -222,6 +223,36 @@ def test_every_path_over_both(t):
     events(unix)
     server.stop()
     server.check(ok=(0,)) if not t.cached else None
+
+
+def snapshot_paths(ask, volume):
+    """The routes of snapshots, of the volume `a ü&b`, which is at `volume`."""
+    every, each = "/v1/snapshots", "/v1/snapshots/{name}"
+    at = every + "/" + urllib.parse.quote("a ü&b@näxt one", safe="")
+    assert ask("GET", every) == []
+    two = {"snapshots": ["a ü&b@first", "vol0@first"]}
+    taken = ask("POST", every, two)
+    assert [one["volume"] for one in taken["snapshots"]] == ["a ü&b", "vol0"], taken
+    assert taken["took_ms"] > 0, taken
+    assert "already" in ask("POST", every, two, expect=409)["message"]
+    for bad in ([], ["vol0"], ["vol0@"], ["none@a"], ["vol0@x", "vol0@y"], ["vol0@a/b"]):
+        ask("POST", every, {"snapshots": bad}, expect=404 if bad == ["none@a"] else 400)
+    ask("POST", every, {"snapshots": "vol0@a"}, expect=400)
+    first = every + "/" + urllib.parse.quote("a ü&b@first", safe="")
+    assert ask("GET", each, real=first) == taken["snapshots"][0]
+    ask("PUT", each + "/name", {"to": "näxt one"}, real=first + "/name")
+    ask("GET", each, real=first, expect=404)
+    assert ask("GET", each, real=at)["name"] == "näxt one"
+    own = ask("GET", every, real=every + "?volume=" + volume.rsplit("/")[-1])
+    assert [one["name"] for one in own] == ["näxt one"], own
+    assert [one["volume"] for one in ask("GET", every)] == ["a ü&b", "vol0"]
+    ask("GET", every, real=every + "?volume=none", expect=404)
+    refused = ask("DELETE", "/v1/volumes/{name}", real=volume, expect=409)["message"]
+    assert "forebay snapshot delete 'a ü&b@näxt one'" in refused, refused
+    for one in (at, every + "/vol0%40first"):
+        ask("DELETE", each, real=one + "?force=true")
+        ask("DELETE", each, real=one, expect=404)
+    assert ask("GET", every) == []
 
 
 def cache_paths(t, ask):
