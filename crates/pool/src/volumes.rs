@@ -304,7 +304,8 @@ impl Volumes {
             if st.forest.served(id).is_none() {
                 return Err(no_such_volume(id));
             }
-            let snapshots = st.forest.snapshots_of(id).filter(|v| v.is_readable()).count();
+            let is_kept = |v: &&Volume| v.record().state == VolumeState::Live;
+            let snapshots = st.forest.snapshots_of(id).filter(is_kept).count();
             if snapshots > 0 {
                 let text = format!(
                     "the volume {:?} has {}: delete those first",

@@ -58,20 +58,22 @@ impl Forest {
         all.filter_map(|(_, snapshot)| self.volumes.get(snapshot))
     }
 
-    /// The age of the newest nodes that the snapshot before a volume or a snapshot may have: others
-    /// of its tree are its own.
+    /// The generation since which nodes of a volume or a snapshot are not in the snapshot before.
     pub fn since_snapshot_before(&self, id: VolumeId) -> Generation {
         let Some(v) = self.volumes.get(&id) else { return Generation(0) };
-        let before = match v.record.snapshot {
-            Some(own) => self
-                .snapshots
-                .range((own.volume, Generation(0))..(own.volume, own.generation))
-                .next_back(),
-            None => {
-                self.snapshots.range((id, Generation(0))..=(id, Generation(u64::MAX))).next_back()
-            }
+        let (of, until) = match v.record.snapshot {
+            Some(own) => (own.volume, own.generation),
+            None => (id, Generation(u64::MAX)),
         };
-        before.map_or(Generation(0), |(&(_, generation), _)| Generation(generation.0 + 1))
+        let mut before = self.snapshots.range((of, Generation(0))..(of, until)).rev();
+        let found = before.find(|(_, snapshot)| self.has_all_nodes(**snapshot));
+        found.map_or(Generation(0), |(&(_, generation), _)| Generation(generation.0 + 1))
+    }
+
+    /// False of a snapshot that a durable commit calls deleted: nodes of its tree may be free.
+    pub fn has_all_nodes(&self, id: VolumeId) -> bool {
+        let is_snapshot = self.volumes.get(&id).is_some_and(Volume::is_snapshot);
+        !is_snapshot || self.committed_state(id) != Some(VolumeState::Deleting)
     }
 
     /// Enters a snapshot of the state that a volume has now, which the transaction that is frozen
@@ -99,7 +101,11 @@ impl Forest {
             mapping: None,
             ..v.record.clone()
         };
-        self.volumes.insert(id, Volume::new(record, place, true));
+        // Moves look for its nodes: what the volume changes from now on has other ones.
+        let tree = v.mapping.tree().clone();
+        let snapshot =
+            Volume { mapping: LiveTree::frozen(tree), ..Volume::new(record, place, true) };
+        self.volumes.insert(id, snapshot);
         self.snapshots.insert((of, generation), id);
         id
     }

@@ -17,7 +17,12 @@ pub(crate) struct LiveTree {
 
 impl LiveTree {
     pub fn open(id: u64, root: Option<RootPtr>) -> LiveTree {
-        LiveTree { tree: Tree::open(id, root), edited: Generation(0), frozen: None, pass: None }
+        LiveTree::frozen(Tree::open(id, root))
+    }
+
+    /// A tree in memory, which nobody edits.
+    pub fn frozen(tree: Tree) -> LiveTree {
+        LiveTree { tree, edited: Generation(0), frozen: None, pass: None }
     }
 
     /// The version that readers see.

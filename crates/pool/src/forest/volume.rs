@@ -25,7 +25,7 @@ pub(crate) struct Volume {
     pub(super) deadlist: Option<RootPtr>,
     /// Nothing is left to be done before a snapshot that is being deleted is gone.
     pub(super) drained: bool,
-    frozen: Option<(VolumeRecord, bool)>,
+    pub(super) frozen: Option<(VolumeRecord, bool)>,
 }
 
 impl Volume {

@@ -124,7 +124,8 @@ pub(crate) fn nodes_from(
     let (tree, since) = match which {
         // The snapshot before has the older ones, too.
         TreeId::Mapping(id) => {
-            let tree = st.forest.mapping_of(Kind::Direct, id);
+            let is_whole = st.forest.has_all_nodes(id);
+            let tree = st.forest.mapping_of(Kind::Direct, id).filter(|_| is_whole);
             (tree, since.max(st.forest.since_snapshot_before(id)))
         }
         TreeId::Sums(id) => (Some(st.forest.sums_tree(id)), since),
