@@ -98,11 +98,14 @@ impl State {
         let requests = std::mem::take(&mut self.snapshot_requests.0);
         let mut taken = Vec::new();
         let mut birth = None;
+        let generation = self.txns.open().generation();
         for request in requests {
-            let in_pass = |w: &WantedSnapshot| {
-                self.forest.volume(w.of).is_some_and(|v| v.mapping().is_in_pass())
+            // One commit takes one snapshot of a volume.
+            let waits = |w: &WantedSnapshot| {
+                let mut all = self.forest.snapshots_of(w.of).filter_map(|v| v.record().snapshot);
+                self.is_in_pass(w.of) || all.any(|origin| origin.generation == generation)
             };
-            if request.wanted.iter().any(in_pass) {
+            if request.wanted.iter().any(waits) {
                 self.snapshot_requests.0.push(request);
                 // Another commit has to follow.
                 continue;
@@ -115,6 +118,11 @@ impl State {
             *request.outcome.borrow_mut() = Some(outcome);
         }
         taken
+    }
+
+    /// Whether a volume is in two states, as an open pass has edited it.
+    fn is_in_pass(&self, id: VolumeId) -> bool {
+        self.forest.volume(id).is_some_and(|v| v.mapping().is_in_pass())
     }
 
     /// Takes all of these snapshots, or none. `birth`: the birth that ends with them.
@@ -158,14 +166,8 @@ impl State {
         if self.forest.served(*of).is_none() {
             return Err(no_such_volume(*of));
         }
-        let generation = self.txns.open().generation();
-        let mut others = self.forest.snapshots_of(*of);
-        let has_name = |v: &Volume| {
-            let record = v.record();
-            let is_now = record.snapshot.is_some_and(|origin| origin.generation == generation);
-            is_now || record.state == VolumeState::Live && record.name == *name
-        };
-        if others.any(has_name) {
+        let mut others = self.forest.snapshots_of(*of).map(Volume::record);
+        if others.any(|other| other.state == VolumeState::Live && other.name == *name) {
             let volume = self.volume_name(*of);
             let text = format!("there is a snapshot {volume}@{name} already");
             return Err(StorageError::new(ErrorKind::Exists, text));
@@ -206,7 +208,7 @@ impl Snapshots {
             for w in &wanted {
                 st.can_be_taken(w)?;
             }
-            let request = SnapshotRequest { wanted, outcome: outcome.clone() };
+            let request = SnapshotRequest { wanted: wanted.clone(), outcome: outcome.clone() };
             st.snapshot_requests.0.push(request);
             st.need_superblock();
         }
@@ -216,13 +218,28 @@ impl Snapshots {
                 // The commit that has the snapshots is tried again, and so they may yet come.
                 self.core.permit().map_err(|_| e)?;
                 self.core.rt().sleep(AGAIN).await;
-            } else if let Some(outcome) = outcome.borrow_mut().take() {
-                return outcome;
-            } else {
+                continue;
+            }
+            let taken = outcome.borrow().clone();
+            match taken {
+                // The commit that has them is one after that for which this has waited.
+                Some(Ok(ids)) if ids.iter().any(|&id| self.is_being_taken(id)) => continue,
+                Some(outcome) => return outcome,
+                None => {}
+            }
+            let waits = wanted.iter().any(|w| self.core.state().is_in_pass(w.of));
+            if waits {
                 either(ended, self.core.rt().sleep(PASS_PATIENCE)).await;
             }
             self.core.state_mut().need_superblock();
         }
+    }
+
+    /// Whether the commit that takes a snapshot is not durable yet.
+    fn is_being_taken(&self, id: VolumeId) -> bool {
+        let st = self.core.state();
+        let is_there = |v: &&Volume| v.is_there() && v.record().state == VolumeState::Live;
+        st.forest.volume(id).filter(is_there).is_some_and(|v| !v.is_readable())
     }
 
     /// Error: one of these snapshots could not be taken now.
@@ -252,8 +269,9 @@ impl Snapshots {
     pub fn find(&self, volume: &str, name: &str) -> Option<SnapshotInfo> {
         let st = self.core.state();
         let of = st.forest.volumes().find(|v| v.is_served() && v.record().name == volume)?;
-        let mut all = st.forest.snapshots_of(of.record().id);
-        all.find(|v| v.record().name == name).and_then(info)
+        // One that is being deleted may have had the name.
+        let mut all = st.forest.snapshots_of(of.record().id).filter_map(info);
+        all.find(|s| s.name == name)
     }
 
     /// Gives a snapshot another name.

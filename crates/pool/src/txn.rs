@@ -147,6 +147,11 @@ impl Txn {
         self.birth
     }
 
+    /// The blocks that it writes from now on are of this birth.
+    pub fn set_birth(&mut self, birth: Birth) {
+        self.birth = birth;
+    }
+
     pub fn kind(&self) -> Kind {
         self.kind
     }

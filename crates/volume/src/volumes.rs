@@ -161,9 +161,18 @@ impl Volumes {
         }
         // What the cache alone has comes to the pool first. Cuts are exact past states of all
         // volumes that write back, and a snapshot is taken between two of them.
-        if let Some(cache) = self.cache().filter(|cache| writes_back && !cache.is_aside()) {
+        while let Some(cache) = self.cache().filter(|cache| writes_back && !cache.is_aside()) {
             self.pool().snapshots().can_be_taken(&wanted)?;
-            cache.write_all_back().await?;
+            let link = self.pool().cache_link();
+            let before = link.cache_uuid();
+            match cache.write_all_back().await {
+                // It was taken out meanwhile, and all that it had is in the pool.
+                Err(_) if link.cache_uuid() != before => {}
+                outcome => {
+                    outcome?;
+                    break;
+                }
+            }
         }
         let snapshots = self.pool().snapshots();
         let taken = snapshots.take(wanted).await?;

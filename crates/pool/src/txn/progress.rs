@@ -157,6 +157,10 @@ impl Progress {
             return Err(StorageError::new(ErrorKind::Limit, text));
         };
         self.birth = Birth(next);
+        // A volume that the open pass edits from now on may be one of those that have a snapshot.
+        if let Some(pass) = &mut self.pass {
+            pass.set_birth(self.birth);
+        }
         Ok(ended)
     }
 
