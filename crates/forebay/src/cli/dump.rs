@@ -17,9 +17,10 @@ use crate::terminal::progress::waiting;
 /// line
 ///
 /// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its
-/// tree), extents VOLUME, checksums GROUP, node ADDRESS (all copies of that block); or of the
-/// cache: cache superblock, cache buckets, cache index (as of the last checkpoint), cache journal
-/// (what came since), cache watermark, cache summaries. docs/format.md explains the fields.
+/// tree), extents VOLUME, deadlist VOLUME (what older snapshots alone have), checksums GROUP, node
+/// ADDRESS (all copies of that block); or of the cache: cache superblock, cache buckets, cache index
+/// (as of the last checkpoint), cache journal (what came since), cache watermark, cache summaries.
+/// A snapshot is VOLUME@NAME. docs/format.md explains the fields.
 #[derive(Args, Debug)]
 // The other way round the last device takes WHAT for one more.
 #[command(override_usage = "forebay dump [OPTIONS] <WHAT> [ARGUMENT] [--device <PATH>...]")]

@@ -9,9 +9,9 @@ mod item;
 use base::{BLOCK, ErrorKind, GroupId, PoolAddr, Result, StorageError};
 use format::FormatError;
 use format::page::{GroupKind, VolumeRecord};
-use format::records::{Checksums, MappedExtent};
+use format::records::{Checksums, DeadRun, MappedExtent};
 use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
-use format::tree::{checksum_tree_id, mapping_tree_id};
+use format::tree::{checksum_tree_id, deadlist_tree_id, mapping_tree_id};
 use pool::DeviceFile;
 use queue::{Class, Device, Limits};
 use rt::Rt;
@@ -34,8 +34,10 @@ pub enum PoolStructure {
     Bitmap(u32),
     /// The nodes of a volume's mapping; the volume by name or number.
     Mapping(String),
-    /// The extents of a volume.
+    /// The extents of a volume or a snapshot.
     Extents(String),
+    /// The records of the deadlist of a volume or a snapshot.
+    Deadlist(String),
     /// The nodes and records of a group's checksum tree.
     Checksums(u32),
     /// All copies of a pool block, and the node in it if there is one.
@@ -45,7 +47,7 @@ pub enum PoolStructure {
 impl PoolStructure {
     /// The words for the structures, and their arguments, for usage texts.
     pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | \
-                             extents VOLUME | checksums GROUP | node ADDRESS";
+                             extents VOLUME | deadlist VOLUME | checksums GROUP | node ADDRESS";
 
     /// Reads a word and, where one is needed, its argument. `None`: there is no such word.
     pub fn parse(
@@ -78,6 +80,7 @@ impl PoolStructure {
             "bitmap" => PoolStructure::Bitmap(group()?),
             "mapping" => PoolStructure::Mapping(text()?),
             "extents" => PoolStructure::Extents(text()?),
+            "deadlist" => PoolStructure::Deadlist(text()?),
             "checksums" => PoolStructure::Checksums(group()?),
             "node" => PoolStructure::Node(number()?),
             _ => return Ok(None),
@@ -147,7 +150,7 @@ impl PoolChecker<'_> {
             PoolStructure::Mapping(name) => {
                 let v = find(volumes, name)?;
                 self.dump_tree(
-                    Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true),
+                    Walk::new(tree_of(v), String::new(), v.mapping, true),
                     out,
                     |_, _| {},
                 )
@@ -155,7 +158,7 @@ impl PoolChecker<'_> {
             }
             PoolStructure::Extents(name) => {
                 let v = find(volumes, name)?;
-                let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
+                let mut walk = Walk::new(tree_of(v), String::new(), v.mapping, true);
                 while let Some(leaf) = walk.next_leaf(self).await {
                     for e in (0..leaf.count())
                         .filter_map(|i| MappedExtent::decode(&leaf.key(i), leaf.value(i)))
@@ -168,8 +171,20 @@ impl PoolChecker<'_> {
                             address,
                             group: group.0,
                             offset,
+                            birth: e.birth.0,
                         });
                     }
+                }
+                whole(&walk, out);
+            }
+            PoolStructure::Deadlist(name) => {
+                let v = find(volumes, name)?;
+                let tree = deadlist_tree_id(v.owner());
+                let mut walk = Walk::new(tree, String::new(), v.deadlist, true);
+                while let Some(leaf) = walk.next_leaf(self).await {
+                    (0..leaf.count())
+                        .filter_map(|i| DeadRun::decode(&leaf.key(i), leaf.value(i)))
+                        .for_each(|run| out(PoolItem::from(run)));
                 }
                 whole(&walk, out);
             }
@@ -313,9 +328,24 @@ fn no_group(group: u32) -> StorageError {
     StorageError::new(ErrorKind::NotFound, format!("there is no block group {group}"))
 }
 
-/// A volume by name, or by number.
+/// The number of the mapping tree of a volume or a snapshot.
+fn tree_of(v: &VolumeRecord) -> u64 {
+    mapping_tree_id(v.snapshot.map_or(v.id, |origin| origin.volume))
+}
+
+/// A volume by name, a snapshot as VOLUME@NAME, or either by number.
 fn find<'v>(volumes: &'v [VolumeRecord], name: &str) -> Result<&'v VolumeRecord> {
-    let by_name = volumes.iter().find(|v| v.name == name && v.staged.is_none());
+    let volume = |name: &str| {
+        let mut all = volumes.iter().filter(|v| v.staged.is_none() && v.snapshot.is_none());
+        all.find(|v| v.name == name)
+    };
+    let snapshot = || {
+        let (of, own) = name.rsplit_once('@')?;
+        let of = volume(of)?.id;
+        let is_it = |v: &&VolumeRecord| v.snapshot.is_some_and(|origin| origin.volume == of);
+        volumes.iter().filter(is_it).find(|v| v.name == own)
+    };
+    let by_name = volume(name).or_else(snapshot);
     let number = name.parse::<u32>().ok();
     by_name.or_else(|| volumes.iter().find(|v| Some(v.id.0) == number)).ok_or_else(|| {
         StorageError::new(ErrorKind::NotFound, format!("there is no volume {name:?}"))

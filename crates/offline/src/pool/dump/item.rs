@@ -5,6 +5,7 @@ use format::node::{NodePtr, NodeRef, decode};
 use format::page::{
     CacheMode, Chunk, GroupKind, GroupRecord, VolumeLimit, VolumeRecord, VolumeState,
 };
+use format::records::{DeadAge, DeadRun};
 use format::superblock::lineage::{History, Lineage};
 use format::superblock::scrub::{LostExtent, ScrubRecord, ScrubStage, ScrubState};
 use format::superblock::{DeviceState, Superblock};
@@ -35,6 +36,11 @@ pub enum PoolItem {
         limit: Option<VolumeLimit>,
         cache_mode: CacheMode,
         read_only: bool,
+        /// Of a snapshot: the state that it keeps.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotItem>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        deadlist: Option<RootItem>,
     },
     /// A block group's record.
     Group {
@@ -51,7 +57,17 @@ pub enum PoolItem {
     /// A block group's bitmap: runs (first block, blocks) of what is allocated.
     Bitmap { group: u32, used_blocks: u32, allocated: Vec<(u32, u32)> },
     /// An extent of a volume.
-    Extent { lba: u64, blocks: u32, address: u64, group: u32, offset: u32 },
+    Extent { lba: u64, blocks: u32, address: u64, group: u32, offset: u32, birth: u32 },
+    /// A record of a deadlist. Of data it says the birth, of a node its generation.
+    Dead {
+        address: u64,
+        blocks: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        birth: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
+        died: u64,
+    },
     /// A checksum record of a group; `allocated` has an entry for each checksum.
     Checksums { offset: u32, volume: u32, lba: u64, crcs: Vec<String>, allocated: Vec<bool> },
     /// A node of a tree.
@@ -70,6 +86,16 @@ pub enum PoolItem {
     },
     /// Something on the way could not be read; what stands below it is missing.
     Unreadable { what: String },
+}
+
+/// What a snapshot is of.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct SnapshotItem {
+    pub volume: u32,
+    pub birth: u32,
+    pub generation: u64,
+    pub taken_at: u64,
 }
 
 /// The content of a superblock.
@@ -94,6 +120,7 @@ pub struct PoolSuperblockItem {
     pub group_capacity: u32,
     pub volume_pages: u32,
     pub next_volume: u32,
+    pub birth: u32,
     pub copies: u8,
     pub balancing: bool,
     pub shards: u32,
@@ -259,6 +286,7 @@ impl From<&Superblock> for PoolSuperblockItem {
             group_capacity: sb.group_capacity,
             volume_pages: sb.volume_pages,
             next_volume: sb.next_volume,
+            birth: sb.birth.0,
             copies: sb.copies,
             balancing: sb.balancing,
             shards: sb.shards,
@@ -282,7 +310,25 @@ impl From<&VolumeRecord> for PoolItem {
             limit: v.limit,
             cache_mode: v.cache_mode,
             read_only: v.read_only,
+            snapshot: v.snapshot.map(|origin| SnapshotItem {
+                volume: origin.volume.0,
+                birth: origin.birth.0,
+                generation: origin.generation.0,
+                taken_at: origin.taken_at,
+            }),
+            deadlist: root(v.deadlist),
         }
+    }
+}
+
+impl From<DeadRun> for PoolItem {
+    fn from(run: DeadRun) -> PoolItem {
+        let (birth, generation) = match run.age {
+            DeadAge::Data(birth) => (Some(birth.0), None),
+            DeadAge::Node(generation) => (None, Some(generation.0)),
+        };
+        let (address, blocks, died) = (run.addr.0, run.len, run.died.0);
+        PoolItem::Dead { address, blocks, birth, generation, died }
     }
 }
 
