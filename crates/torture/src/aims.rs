@@ -14,6 +14,7 @@
 //! | front | modes and caches change, and nothing else commits | commits around a change |
 //! | subsets | starts by some of the devices | the newest history is served, or none |
 //! | copies | the same, with older copies of some devices or of all | the same, or the copies are refused |
+//! | snapshots | snapshots come and go under load | nothing is freed that one has |
 //! | sizes | shrinks that fail, and growth after them | the pool knows an end first |
 //!
 //! `--aim NAME` aims every run at one of them.
@@ -22,6 +23,7 @@
 
 mod front;
 mod small;
+mod snapshots;
 
 use base::{Duration, Prng};
 
@@ -33,7 +35,7 @@ use small::{BUCKET, boot, buckets, micros, quick_and_wide};
 
 impl Aim {
     /// All of them.
-    pub const ALL: [Aim; 10] = [
+    pub const ALL: [Aim; 11] = [
         Aim::Churn,
         Aim::Start,
         Aim::Beside,
@@ -44,6 +46,7 @@ impl Aim {
         Aim::Sizes,
         Aim::Subsets,
         Aim::Copies,
+        Aim::Snapshots,
     ];
 
     /// Aims run `settings.seed`, at `forced` if that is given, or leaves it as it is.
@@ -60,7 +63,8 @@ impl Aim {
             15 => Some(Aim::Sizes),
             16..=17 => Some(Aim::Subsets),
             18 => Some(Aim::Copies),
-            _ => None,
+            // Others keep what they drew before there were snapshots.
+            _ => Stream::SnapshotAim.of(settings.seed).one_in(12).then_some(Aim::Snapshots),
         };
         let Some(aim) = forced.or(drawn) else { return };
         plain(settings);
@@ -75,6 +79,7 @@ impl Aim {
             Aim::Through => front::through(r, settings, plan),
             Aim::Front => front::front(r, settings, plan),
             Aim::Sizes => front::sizes(r, settings, plan),
+            Aim::Snapshots => snapshots::snapshots(r, settings, plan),
             Aim::Subsets => subsets(r, settings),
             Aim::Copies => {
                 subsets(r, settings);

@@ -18,6 +18,7 @@ use crate::faults::Devices;
 use crate::model::cuts::Gauge;
 use crate::model::lag::EngineView;
 use crate::settings::{CacheDamage, CachePlan};
+use crate::snapshots;
 use crate::verify::verify;
 
 /// The knowledge of whether the pool has a cache.
@@ -322,8 +323,9 @@ async fn forget(
     }
     let listener = env.world.listener();
     let alone = Boot { env: env.clone(), rt: rt.clone(), volumes: Volumes::new(pool), listener };
+    let alone = Rc::new(alone);
     delete_unlike(&alone).await;
-    verify(&Rc::new(alone)).await;
+    verify(&alone).await;
     env.count("pools compared without their cache", 1);
     judge(env, "forgetting the cache", pool.cache_link().set_cache_uuid(None).await)?;
     gone(env, attachment);
@@ -331,12 +333,13 @@ async fn forget(
 }
 
 /// Deletes volumes that the pool alone may hold as they were at no cut.
-async fn delete_unlike(alone: &Boot) {
+async fn delete_unlike(alone: &Rc<Boot>) {
     let env = &alone.env;
     let unlike = env.unreachable.borrow_mut().take_unlike();
     let live = env.model.borrow().live();
-    for (name, _) in live.into_iter().filter(|(_, id)| unlike.contains(id)) {
+    for (name, id) in live.into_iter().filter(|(_, id)| unlike.contains(id)) {
         env.count("volumes deleted as they were like no cut", 1);
+        snapshots::delete_all(alone, Some(id)).await;
         env.model.borrow_mut().begin_delete(&name);
         match alone.volumes.delete(&name).await {
             Ok(()) => env.model.borrow_mut().forget(&name),

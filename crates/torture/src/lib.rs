@@ -68,6 +68,7 @@ mod rest;
 mod run;
 mod scrubber;
 pub mod settings;
+mod snapshots;
 mod spoilt;
 mod start;
 mod story;

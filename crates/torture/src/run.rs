@@ -29,7 +29,7 @@ use crate::story::{Coverage, Story};
 use crate::told;
 use crate::tuner;
 use crate::verify::{all_in_place, verify};
-use crate::{mover, rest, scrubber};
+use crate::{mover, rest, scrubber, snapshots};
 
 /// In so long everything comes to rest when faults have stopped. The slowest disks take 0.4 s for a
 /// read in the mean, one after the other, and all blocks are read.
@@ -201,7 +201,8 @@ impl Run {
         self.env.model.borrow_mut().stop(Stop::Closed);
         if let Some(report) = self.check_at_rest() {
             let c = &report.counts;
-            if !self.env.beyond() && (c.volumes > 0 || c.extents > 0) {
+            let left = c.volumes + c.extents + c.snapshots + c.dead_runs;
+            if !self.env.beyond() && left > 0 {
                 self.env.fail(format!("all volumes were deleted, the check finds {c:?}"));
             }
         }
@@ -321,6 +322,11 @@ impl Session {
         tasks.push(self.rt.spawn(async move { limiter::work(b).await }));
         tasks.push(self.rt.spawn(scrubber::work(boot.clone())));
         tasks.push(self.rt.spawn(mover::work(boot.clone(), self.devices.clone())));
+        if env.settings.changes.snapshots > 0 {
+            tasks.push(self.rt.spawn(snapshots::change_all(boot.clone())));
+            tasks.push(self.rt.spawn(snapshots::change_all(boot.clone())));
+            tasks.push(self.rt.spawn(snapshots::read_all(boot.clone())));
+        }
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));
@@ -478,6 +484,9 @@ impl Session {
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
             env.fail(text);
         }
+        if let Err(text) = env.model.borrow_mut().reconcile_snapshots(&pool) {
+            env.fail(text);
+        }
         limiter::check(env, &pool.volumes());
         if !env.beyond() {
             mover::check_copies(env, &pool);
@@ -525,6 +534,7 @@ impl Session {
         let boot = self.open(there, &Cell::new(created), task == Task::Settle).await?;
         verify(&boot).await;
         if task == Task::Empty {
+            snapshots::delete_all(&boot, None).await;
             let names: Vec<String> = boot.volumes.list().into_iter().map(|v| v.name).collect();
             for name in names {
                 env.model.borrow_mut().begin_delete(&name);

@@ -178,6 +178,10 @@ pub struct Changes {
     pub scrubs: u64,
     /// A device is added, replaced or removed.
     pub moves: u64,
+    /// Snapshots are taken, renamed or deleted.
+    pub snapshots: u64,
+    /// Snapshots that there are at most at a time.
+    pub kept_snapshots: usize,
 }
 
 /// A pool device that is slow at times.
@@ -367,4 +371,6 @@ pub enum Aim {
     Subsets,
     /// The same, and devices become as they were before.
     Copies,
+    /// Snapshots are taken and deleted all the time.
+    Snapshots,
 }

@@ -34,6 +34,8 @@ pub(crate) enum Stream {
     Scrubs = 0x5C20_B5C2,
     /// Devices that come and go.
     Moves = 0x0D0E_71CE,
+    /// Snapshots.
+    Snapshots = 0x5A95_4075,
     /// Discards that fail; devices that hang, are cut short or come back as another.
     DeviceFaults = 0x3A9E_FA17,
     /// The failure that a run is about.
@@ -42,6 +44,8 @@ pub(crate) enum Stream {
     LastingFailure = 0x0F41_1146,
     /// The aim.
     Aim = 0xA13E_D000,
+    /// Whether a run without another aim is aimed at snapshots.
+    SnapshotAim = 0xA13E_5A95,
 }
 
 impl Stream {

@@ -108,9 +108,10 @@ pub(crate) fn spare_the_moved(settings: &mut Settings) {
     if settings.changes.moves == 0 {
         return;
     }
-    // Not tried yet: chunks move while devices fail that are needed, or in runs with an aim.
-    let needed = settings.failures.needed.is_some() || settings.aim.is_some();
-    if needed || settings.damage == Damage::Beyond {
+    // Not tried yet: chunks move while devices fail that are needed, or in runs with other aims.
+    let aimed = settings.aim.is_some_and(|aim| aim != Aim::Snapshots);
+    let needed = settings.failures.needed.is_some();
+    if needed || aimed || settings.damage == Damage::Beyond {
         settings.changes.moves = 0;
     }
 }
@@ -227,16 +228,24 @@ fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<SlowDevi
     let limits = every(&mut Stream::Limits.of(seed), 3, 4, 60);
     let scrubs = every(&mut Stream::Scrubs.of(seed), 3, 4, 80);
     let moves = every(&mut Stream::Moves.of(seed), 2, 2, 30);
+    let (snapshots, kept_snapshots) = snapshots(seed);
     let r = &mut Stream::Changes.of(seed);
     let (mode, cache) = (every(r, 3, 8, 80), every(r, 3, 8, 80));
-    let changes = Changes { mode, cache, settings, limits, scrubs, moves, ..Changes::default() };
+    let alone = Changes { limits, scrubs, moves, snapshots, kept_snapshots, ..Changes::default() };
+    let changes = Changes { mode, cache, settings, ..alone };
     let slow = SlowDevice {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
         time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
     };
     let slow = r.one_in(4).then_some(slow);
-    (if cached { changes } else { Changes { limits, scrubs, moves, ..Changes::default() } }, slow)
+    (if cached { changes } else { alone }, slow)
+}
+
+/// Draws how often snapshots change, and how many there may be. A pool has few places for them.
+fn snapshots(seed: u64) -> (u64, usize) {
+    let r = &mut Stream::Snapshots.of(seed);
+    if r.one_in(4) { (r.range(4, 40), one_of(r, &[2, 8, 20])) } else { (0, 0) }
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

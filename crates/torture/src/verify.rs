@@ -11,9 +11,10 @@ use model::status::PoolState;
 use crate::content::{self, SectorContent};
 use crate::env::{Boot, Env};
 use crate::front::{Failure, FailureReason, Front, run};
+use crate::snapshots;
 
 /// The largest volume that is read as a whole; of larger ones what may hold something.
-const READ_WHOLE: u64 = 64 << 20;
+pub(crate) const READ_WHOLE: u64 = 64 << 20;
 
 /// Reads everything and compares; also how much space it takes.
 pub(crate) async fn verify(boot: &Rc<Boot>) {
@@ -55,6 +56,7 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
         compare_extents(boot, id, &volume, size).await;
     }
     env.count("volumes read as a whole", 1);
+    snapshots::verify(boot).await;
     let spoilt = env.spoilt.borrow().len() as u64;
     if bad > spoilt && !env.failures_allowed() {
         env.fail(format!(

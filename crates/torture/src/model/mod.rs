@@ -5,13 +5,14 @@
 //! not flushed is open from then on, until it is read.
 //!
 //! * [`block`]: one block; [`volume`]: one volume; [`cuts`], [`image`]: what the pool holds without
-//!   its cache, and when a flush is durable where; [`lag`]: how old that may be; here: their names,
-//!   and the clock
+//!   its cache, and when a flush is durable where; [`lag`]: how old that may be; [`snapshots`]; here:
+//!   the names of volumes, and the clock
 
 pub(crate) mod block;
 pub(crate) mod cuts;
 mod image;
 pub(crate) mod lag;
+pub(crate) mod snapshots;
 pub(crate) mod volume;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use pool::{CacheMode, VolumeInfo};
 use block::Value;
 use cuts::Cuts;
 use lag::LaggingBlocks;
+use snapshots::Snapshots;
 use volume::{DoubtfulResize, End, Mismatch, Volume};
 
 /// The doubt about a name after a crash.
@@ -71,6 +73,7 @@ pub(crate) struct Model {
     slots: BTreeMap<String, Slot>,
     volumes: BTreeMap<u32, Volume>,
     cuts: Cuts,
+    snapshots: Snapshots,
     /// Boots that were killed, whose answers the next open has to find: when each ended, and its
     /// era.
     kept: Vec<(u64, u32)>,
@@ -263,6 +266,7 @@ impl Model {
             let end = (v.size / SECTOR as u64).next_multiple_of(block::SECTORS);
             v.begin(op, size / SECTOR as u64..end, Value::Hole, false, tick, era);
         }
+        self.note_size(id);
         Some(op)
     }
 
@@ -278,6 +282,7 @@ impl Model {
             v.note_resize();
             v.end(op, End { tick, ok, durable: ok });
         }
+        self.note_size(id);
     }
 
     /// A resize has failed: the volume may turn out to have another size after the next open.
@@ -292,6 +297,7 @@ impl Model {
     pub fn stop(&mut self, end: Stop) {
         let tick = self.tick();
         let era = self.era;
+        self.stop_snapshots();
         for v in self.volumes.values_mut() {
             v.stop(tick);
             if end == Stop::Closed {

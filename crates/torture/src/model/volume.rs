@@ -164,8 +164,12 @@ impl Volume {
 
     /// For sure it does not write back.
     pub fn is_direct(&self) -> bool {
-        let settled = self.switching.is_none() && self.also_modes.is_empty() && !self.mode_open;
-        settled && self.mode != CacheMode::WriteBack
+        self.is_in_one_mode() && self.mode != CacheMode::WriteBack
+    }
+
+    /// It is known in which mode it is, and that stays so.
+    pub fn is_in_one_mode(&self) -> bool {
+        self.switching.is_none() && self.also_modes.is_empty() && !self.mode_open
     }
 
     fn oldest_reader(&self) -> u64 {
@@ -384,20 +388,8 @@ impl Volume {
         era: u32,
     ) -> Result<u64, Mismatch> {
         let Some(from) = self.readers.remove(&op) else { return Ok(0) };
-        let skip = (offset.next_multiple_of(SECTOR as u64) - offset) as usize;
-        let first = offset.div_ceil(SECTOR as u64);
-        let sectors: Vec<&[u8]> = data.get(skip..).unwrap_or(&[]).chunks_exact(SECTOR).collect();
-        let mut at = 0;
         let mut too_hard = 0;
-        while at < sectors.len() {
-            let number = (first + at as u64) / SECTORS;
-            let mut seen: SeenSectors = Default::default();
-            let start = (first + at as u64) % SECTORS;
-            for (s, found) in (start..).zip(&mut seen[start as usize..]) {
-                let Some(bytes) = sectors.get(at) else { break };
-                *found = Some(identify(bytes, self.id, number * SECTORS + s));
-                at += 1;
-            }
+        for (number, seen) in blocks_seen(self.id, offset, data) {
             too_hard += u64::from(self.see(number, &seen, View { era, from })?);
         }
         Ok(too_hard)
@@ -481,6 +473,31 @@ impl ChangingRange {
     }
 }
 
+/// The blocks of a volume of which `data` was read, from byte `offset` on, with what was seen of
+/// each. The parts of sectors at the ends are left out.
+pub(crate) fn blocks_seen(
+    id: u32,
+    offset: u64,
+    data: &[u8],
+) -> impl Iterator<Item = (u64, SeenSectors)> {
+    let skip = (offset.next_multiple_of(SECTOR as u64) - offset) as usize;
+    let first = offset.div_ceil(SECTOR as u64);
+    let sectors: Vec<&[u8]> = data.get(skip..).unwrap_or(&[]).chunks_exact(SECTOR).collect();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        sectors.get(at)?;
+        let number = (first + at as u64) / SECTORS;
+        let mut seen: SeenSectors = Default::default();
+        let start = (first + at as u64) % SECTORS;
+        for (s, found) in (start..).zip(&mut seen[start as usize..]) {
+            let Some(bytes) = sectors.get(at) else { break };
+            *found = Some(identify(bytes, id, number * SECTORS + s));
+            at += 1;
+        }
+        Some((number, seen))
+    })
+}
+
 /// Of the block in which a volume of so many sectors ends, what is behind the end becomes zeros.
 fn clear_behind(blocks: &mut Blocks, sectors: u64) {
     let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
@@ -491,7 +508,7 @@ fn clear_behind(blocks: &mut Blocks, sectors: u64) {
     block.base[kept as usize..].fill(Value::Zero);
 }
 
-fn describe(seen: &SeenSectors) -> String {
+pub(super) fn describe(seen: &SeenSectors) -> String {
     let mut out = String::from("found:   ");
     for s in seen {
         out.push(' ');
@@ -505,7 +522,7 @@ fn describe(seen: &SeenSectors) -> String {
     out
 }
 
-fn explain(block: &Block, view: View) -> String {
+pub(super) fn explain(block: &Block, view: View) -> String {
     let name = |v: &Value| match v {
         Value::Hole | Value::Zero => "0".to_owned(),
         Value::Write(w) => format!("w{w}"),

@@ -40,7 +40,10 @@ impl Run {
         let env = self.env.clone();
         let number = |name: &str| env.model.borrow().number_of(name);
         let with_nodes = |item| match item {
-            PoolItem::Volume { id, name, state, mapping: Some(_), staged: None, .. } => {
+            // What a snapshot shares with its volume is lost to both.
+            PoolItem::Volume { id, name, state, mapping: Some(_), staged: None, .. }
+                if name.starts_with("vol") =>
+            {
                 let id = PoolStructure::Mapping(id.to_string());
                 Some((number(&name).filter(|_| state == VolumeState::Live), id))
             }
