@@ -249,6 +249,14 @@ impl Model {
         }
     }
 
+    /// A deletion was refused: the volume stays.
+    pub fn keep(&mut self, name: &str) {
+        self.doubt(name, Doubt::None);
+        if let Some(v) = self.slots.get(name).and_then(|s| self.volumes.get_mut(&s.volume)) {
+            v.dying = false;
+        }
+    }
+
     fn doubt(&mut self, name: &str, doubt: Doubt) {
         if let Some(s) = self.slots.get_mut(name) {
             s.doubt = doubt;

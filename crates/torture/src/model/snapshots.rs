@@ -327,6 +327,12 @@ impl Model {
         self.snapshots().filter(move |(_, s)| s.of == id)
     }
 
+    /// Whether snapshots of a volume are being taken, and there are no others.
+    pub fn is_being_taken(&self, id: u32) -> bool {
+        let mut all = self.snapshots_of(id).peekable();
+        all.peek().is_some() && all.all(|(_, s)| s.blocks.is_none())
+    }
+
     /// The settled snapshots: nobody changes them.
     pub fn settled_snapshots(&self) -> Vec<u64> {
         self.snapshots().filter(|(_, s)| s.is_settled()).map(|(number, _)| number).collect()
