@@ -175,10 +175,10 @@ def test_every_path_over_both(t):
         ask("GET", "/v1/volumes/{name}", real=one, expect=404)
         back = {"to": plain(one), "force": False}
         ask("PUT", "/v1/volumes/{name}/name", back, real=other + "/name")
+        snapshot_paths(ask, one)
         ask("PUT", "/v1/volumes/{name}/mode", {"mode": "writethrough"}, real=one + "/mode")
         shown = ask("GET", "/v1/volumes/{name}", real=one)
         assert (shown["size_bytes"], shown["cache_mode"]) == (16 * MIB, "writethrough"), shown
-        snapshot_paths(ask, one)
         ask("DELETE", "/v1/volumes/{name}", real=one)
         ask("DELETE", "/v1/volumes/{name}", real=one, expect=404)
         cache_paths(t, ask)

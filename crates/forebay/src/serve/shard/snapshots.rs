@@ -2,6 +2,7 @@
 
 use base::shell_word;
 use model::snapshot::{Snapshot, SnapshotName, TakenSnapshots};
+use model::volume::CacheMode;
 use model::{Failure, FailureKind, request};
 
 use super::Shard;
@@ -30,6 +31,7 @@ impl Shard {
         r: request::SnapshotCreate,
     ) -> Result<TakenSnapshots, Failure> {
         let names = r.snapshots.iter().map(|name| parsed(name)).collect::<Result<Vec<_>, _>>()?;
+        self.check_one_moment(&names)?;
         let begun = self.rt.now();
         let taken = self.volumes.take_snapshots(&names).await?;
         let took_ms = self.rt.now().since(begun).as_micros() as f64 / 1e3;
@@ -38,6 +40,27 @@ impl Shard {
         }
         let snapshots = taken.into_iter().filter_map(|one| self.volumes.shown(one)).collect();
         Ok(TakenSnapshots { snapshots, took_ms })
+    }
+
+    /// Refuses snapshots that could not be of one moment: where some volumes write back and others
+    /// do not, what the cache alone has comes to the pool later than what is written past it.
+    fn check_one_moment(&self, names: &[SnapshotName]) -> Result<(), Failure> {
+        if self.volumes.cache().is_none_or(|cache| cache.is_aside()) {
+            return Ok(());
+        }
+        let volumes = || names.iter().filter_map(|n| self.volumes.pool().find_volume(&n.volume));
+        let back = volumes().find(|v| v.cache_mode == CacheMode::WriteBack);
+        let past = volumes().find(|v| v.cache_mode != CacheMode::WriteBack);
+        let (Some(back), Some(past)) = (back, past) else { return Ok(()) };
+        let text = format!(
+            "the cache writes back what {:?} gets, and not what {:?} gets: snapshots of both are \
+             not of one moment; take them one after the other, or type forebay cache mode {} \
+             writeback first",
+            back.name,
+            past.name,
+            shell_word(&past.name)
+        );
+        Err(Failure::new(FailureKind::Refused, text))
     }
 
     /// Gives a snapshot another name. Clients that have it open keep it.
