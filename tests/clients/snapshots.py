@@ -2,9 +2,12 @@
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import pathlib
+import random
+import re
 import shutil
 import struct
 import subprocess
@@ -17,7 +20,7 @@ from clients.filesystems import Disk
 from clients.qemu_tools import each, io
 from clients.terminal import Terminal
 from harness.background import Background
-from harness.case import Skip, limit, once
+from harness.case import Skip, cache_only, limit, once
 from harness.data import BLOCK, MIB, noise, sample_tree
 from harness.schema import check, kept
 from harness.server import expect_error
@@ -139,8 +142,26 @@ def test_two_volumes_at_one_moment_under_load(t):
     """Each snapshot has all that was answered before, nothing that was sent later, and of each
     client a beginning of what it did, over both volumes. Old ones go while new ones come. All are
     the same after a kill."""
+    at_one_moment(t)
+
+
+@cache_only
+@limit(240)
+def test_two_direct_volumes_at_one_moment(t):
+    """The same of volumes that do not write back. Where one does and one does not, their snapshots
+    could not be of one moment, and there are none."""
+    at_one_moment(t, "writethrough", "none")
+
+
+def at_one_moment(t, *modes):
     server = t.up(volume_size="64M", size="2G")
     server.volume("create", "other", "--size", "32M")
+    for volume, mode in zip(("vol0", "other"), modes):
+        server.cache("mode", volume, mode)
+        if volume == "vol0":
+            text = snapshot(server, "create", "vol0@no", "other@no", ok=(1,)).stderr
+            assert "not of one moment" in text, text
+            assert "forebay cache mode vol0 writeback" in text and listed(server) == [], text
     both = ("vol0", "other")
     chains = [Chain(server, both, number) for number in range(3)]
     bounds, sums = {}, {}
@@ -167,6 +188,99 @@ def test_two_volumes_at_one_moment_under_load(t):
     for name in left:
         images = [copied(t, server, f"{volume}@{name}") for volume in both]
         assert sums[name] == [hashlib.sha256(image).digest() for image in images], name
+    server.stop()
+    server.check()
+
+
+class Rotation(Background):
+    """Takes snapshots of two volumes, and deletes the old ones. `taken` and `deleted` are answered;
+    `begun` and `ending` were asked for. All are names without a volume."""
+
+    def __init__(self, server, volumes, turn, old, chains):
+        super().__init__()
+        self.server, self.volumes, self.turn, self.chains = server, volumes, turn, chains
+        self.taken, self.deleted = list(old), set()
+        self.begun, self.ending, self.least, self.most = None, None, {}, {}
+
+    def ask(self, *words):
+        """Whether the server has answered."""
+        command = [self.server.case.bin, "snapshot", *words, "--socket", str(self.server.control)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def work(self):
+        for number in itertools.count():
+            self.begun = name = f"{self.turn}.{number}"
+            self.least[name] = [chain.answered for chain in self.chains]
+            if not self.ask("create", *(f"{volume}@{name}" for volume in self.volumes)):
+                return
+            self.most[name] = [chain.sent for chain in self.chains]
+            self.taken.append(name)
+            while len(self.taken) > 4:
+                self.ending = self.taken[0]
+                old = [f"{volume}@{self.ending}" for volume in self.volumes]
+                if not self.ask("delete", "--yes", *old):
+                    return
+                self.deleted.add(self.taken.pop(0))
+
+    def holds(self, found):
+        """Fails if these full names are not what a crash may leave."""
+        known = {*self.taken, self.begun}
+        for name in known | self.deleted:
+            there = [f"{volume}@{name}" in found for volume in self.volumes]
+            if name in self.deleted:
+                assert not any(there), f"{name} was deleted, and is there"
+            elif name in self.taken and name != self.ending:
+                assert all(there), f"{name} was taken, and is not there"
+            elif name != self.ending:
+                assert there[0] == there[1], f"{name} is there for one volume only"
+        assert {name.split("@")[1] for name in found} <= known, (found, known)
+
+
+@limit(240)
+def test_killed_while_they_are_taken(t):
+    """And while they are deleted, under load: what was answered holds, what was not is whole or not
+    there, and nothing that is gone takes space."""
+    server = t.up(volume_size="64M", size="2G")
+    server.volume("create", "other", "--size", "64M")
+    both, seed = ("vol0", "other"), time.time_ns()
+    rng, sums, names = random.Random(seed), {}, []
+    print("seed", seed)
+    server.settle()
+    empty = used_bytes(server)
+    for turn in range(6):
+        # Where nothing was written before.
+        chains = [Chain(server, both, 2 * turn + number) for number in range(2)]
+        rotation = Rotation(server, both, turn, names, chains)
+        with chains[0], chains[1], rotation:
+            time.sleep(rng.uniform(0.3, 1.5))
+            server.kill()
+        assert rotation.most and rotation.chains[0].answered > 0, rotation.error
+        server.check()
+        server.start()
+        found = listed(server)
+        rotation.holds(found)
+        names = [
+            name
+            for name in dict.fromkeys((*rotation.taken, rotation.begun))
+            if all(f"{volume}@{name}" in found for volume in both)
+        ]
+        half_deleted = [full for full in found if full.split("@")[1] not in names]
+        if half_deleted:
+            snapshot(server, "delete", *half_deleted)
+        sent = [chain.sent for chain in chains]
+        for name in names:
+            images = [copied(t, server, f"{volume}@{name}") for volume in both]
+            if name in rotation.least:
+                most = rotation.most.get(name, sent)
+                for chain, least, most in zip(chains, rotation.least[name], most):
+                    chain.holds(images, least, most)
+            now = [hashlib.sha256(image).digest() for image in images]
+            assert sums.setdefault(name, now) == now, name
+    print(f"{len(sums)} snapshots were looked at, {names} are left")
+    snapshot(server, "delete", *listed(server))
+    for volume in both:
+        server.volume("delete", volume)
+    wait_until(lambda: used_bytes(server) < empty + 2 * MIB, "not all of the space comes back")
     server.stop()
     server.check()
 
@@ -547,6 +661,39 @@ def test_a_snapshot_is_mounted(t):
     assert "forebay snapshot list" in t.forebay(
         "mount", "vol0@none", at, *ask, ok=(1,)
     ).stderr
+
+
+@limit(60)
+def test_a_backup_every_night(t):
+    """The script of docs/operations.md, with other paths: what it copies is the volume, nothing is
+    left of the snapshot, and where one is left it says so and changes nothing."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/operations.md").read_text()
+    [script] = re.findall(r"```sh\n(#!/bin/sh\n.*?@night --yes\n)```", text, re.DOTALL)
+    server = t.up(volume_size="4M", size="1G")
+    server.volume("create", "vm1", "--size", "32M")
+    programs, backups = t.dir / "bin", t.dir / "backup"
+    programs.mkdir()
+    backups.mkdir()
+    (programs / "forebay").symlink_to(pathlib.Path(t.bin).resolve())
+    for name, other in (("/run/forebay/nbd.sock", server.socket), ("/backup/", f"{backups}/")):
+        assert name in script, script
+        script = script.replace(name, str(other))
+    environment = {
+        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}",
+        "FOREBAY_SOCKET": str(server.control),
+    }
+    wanted = noise("night", 8 * MIB)
+    server.connect("vm1").pwrite(wanted, 3 * MIB)
+    t.run("sh", "-c", script, env=environment)
+    [image] = backups.iterdir()
+    assert image.read_bytes() == bytes(3 * MIB) + wanted + bytes(21 * MIB)
+    assert image.stat().st_blocks * 512 < 12 * MIB, "holes are holes"
+    assert listed(server) == []
+    taken(server, "vm1@night")
+    image.unlink()
+    failed = t.run("sh", "-c", script, env=environment, ok=(1,))
+    assert "there is a snapshot vm1@night already" in failed.stderr, failed.stderr
+    assert list(backups.iterdir()) == [] and listed(server) == ["vm1@night"]
 
 
 @once
