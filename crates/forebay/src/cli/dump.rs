@@ -18,8 +18,9 @@ use crate::terminal::progress::waiting;
 ///
 /// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its
 /// tree), extents VOLUME, deadlist VOLUME (what older snapshots alone have), checksums GROUP, node
-/// ADDRESS (all copies of that block); or of the cache: cache superblock, cache buckets, cache index
-/// (as of the last checkpoint), cache journal (what came since), cache watermark, cache summaries.
+/// ADDRESS (all copies of that block); or of the cache: cache superblock, cache buckets, cache
+/// index (as of the last checkpoint), cache journal (what came since), cache watermark, cache
+/// summaries.
 /// A snapshot is VOLUME@NAME. docs/format.md explains the fields.
 #[derive(Args, Debug)]
 // The other way round the last device takes WHAT for one more.
