@@ -159,7 +159,11 @@ impl Snapshot {
             }
         }
         bounds.narrow(block, all, self.view);
-        bounds.check().map(|()| false).map_err(|text| Mismatch { block: number, text })
+        bounds.check().map(|()| false).map_err(|why| {
+            let what = explain(block, self.view);
+            let text = format!("{why}\n{}\nbefore: {what}", describe(all));
+            Mismatch { block: number, text }
+        })
     }
 }
 
