@@ -58,6 +58,8 @@ pub(crate) struct Forest {
     readers: Readers,
     /// The snapshots, by volume and the commit that took them.
     snapshots: BTreeMap<(VolumeId, Generation), VolumeId>,
+    /// Entries of the table that say that a snapshot is deleted, or gone.
+    deletions: u64,
 }
 
 /// The number of volumes that the table has room for, and a place that is free.
@@ -109,6 +111,7 @@ impl Forest {
             sums: groups.iter().enumerate().map(sums).collect(),
             readers: Readers::new(cached_nodes),
             snapshots,
+            deletions: 0,
         })
     }
 
@@ -471,6 +474,8 @@ impl Forest {
         // come to be by the second.
         let cancelled = v.gone && root.is_none();
         let record = VolumeRecord { mapping: root, deadlist, ..frozen.record.clone() };
+        let is_kept = frozen.record.state == VolumeState::Live && !frozen.gone;
+        self.deletions += u64::from(v.is_snapshot() && !is_kept);
         self.places[v.place as usize] = (!frozen.gone && !cancelled).then_some(record);
         Some(v.place)
     }

@@ -8,7 +8,7 @@ pub(crate) mod superblock_sync;
 mod tables;
 
 use base::{ErrorKind, Generation, GroupId, OpenId, Result, StorageError, counted};
-use format::page::{Chunk, GroupKind, GroupRecord};
+use format::page::{Chunk, GroupKind, GroupRecord, VolumeRecord};
 use format::superblock::{DeviceRecord, Superblock};
 use rt::Rt;
 
@@ -105,6 +105,18 @@ fn assemble(
     let mut devices = Devices::new(devices);
     devices.set_sit_out(settings.sit_out);
     let (nodes, next_volume) = (settings.cached_nodes, best.next_volume);
+    let of_future = |record: &&VolumeRecord| {
+        record.snapshot.is_some_and(|origin| {
+            origin.generation.0 > best.generation || origin.birth >= best.birth
+        })
+    };
+    if let Some(bad) = tables.volumes.iter().flatten().find(of_future) {
+        let text = format!(
+            "the snapshot {:?} is of a later commit than the superblock; run forebay check",
+            bad.name
+        );
+        return Err(StorageError::new(ErrorKind::Damaged, text));
+    }
     let forest = Forest::new(geometry, nodes, tables.volumes, next_volume, &tables.groups)?;
     // The upper half counts incarnations: generations of a run that ended in a crash are never used
     // again, also if none of its superblocks was written. One that a device that is left out now

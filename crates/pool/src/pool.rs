@@ -100,7 +100,7 @@ impl Flows {
         let commits = Commits::new(&core);
         let pages = PageWriter::new(&core, &copy_writer);
         let superblocks = Superblocks::new(&core, &watch);
-        let deadlists = Deadlists::new(&core, &loader, &nodes);
+        let deadlists = Deadlists::new(&core, &copies, &loader, &nodes);
         let run = CommitRun::new(
             &core,
             &watch,

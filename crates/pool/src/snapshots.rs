@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, ErrorKind, Generation, Result, StorageError, VolumeId};
 use format::page::VolumeState;
-use rt::sync::either;
+use rt::sync::{Event, either};
 
 use crate::commit::commit_requests::Commits;
 use crate::commit::frozen::TakenSnapshot;
@@ -21,6 +21,8 @@ use crate::forest::{NewSnapshot, Volume, no_such_volume};
 use crate::settings::check_snapshot_name;
 use crate::state::State;
 
+/// The name of the job that frees what deleted snapshots have.
+const JOB: &str = "snapshots";
 /// The pause between two parts of the deletion of a snapshot: commits are for others, too.
 const DRAIN_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after an error.
@@ -71,6 +73,8 @@ pub(crate) struct SnapshotRequests(Vec<SnapshotRequest>);
 pub struct Snapshots {
     core: Core,
     commits: Rc<Commits>,
+    /// Rings when a snapshot was deleted.
+    deleted: Event,
 }
 
 fn info(v: &Volume) -> Option<SnapshotInfo> {
@@ -179,7 +183,8 @@ impl State {
 impl Snapshots {
     /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>) -> Rc<Snapshots> {
-        Rc::new(Snapshots { core: core.clone(), commits: commits.clone() })
+        let (core, commits) = (core.clone(), commits.clone());
+        Rc::new(Snapshots { core, commits, deleted: Event::new() })
     }
 
     /// Takes snapshots of volumes, all at one moment, or none. They are durable when this returns.
@@ -216,7 +221,9 @@ impl Snapshots {
             let ended = self.core.state().txns.pass_ended();
             if let Err(e) = self.commits.commit().await {
                 // The commit that has the snapshots is tried again, and so they may yet come.
-                self.core.permit().map_err(|_| e)?;
+                if self.core.is_closed() || self.core.permit().is_err() {
+                    return Err(e);
+                }
                 self.core.rt().sleep(AGAIN).await;
                 continue;
             }
@@ -302,7 +309,7 @@ impl Snapshots {
     /// # Errors
     ///
     /// The snapshot is not there, or the pool takes no writes.
-    pub async fn delete(self: &Rc<Self>, id: VolumeId) -> Result<()> {
+    pub async fn delete(&self, id: VolumeId) -> Result<()> {
         {
             let mut st = self.core.state_mut();
             if st.forest.volume(id).and_then(info).is_none() {
@@ -313,42 +320,50 @@ impl Snapshots {
         }
         let outcome = self.commits.commit().await;
         // Also if the commit fails: it is tried again, and then the snapshot is deleted.
-        self.drain(id);
+        self.deleted.notify();
         outcome
     }
 
-    /// Goes on with the deletions that were not complete when the pool was closed.
-    pub(crate) fn drain_all(self: &Rc<Self>) {
-        let is_deleted = |v: &&Volume| v.is_snapshot() && v.record().state == VolumeState::Deleting;
-        let st = self.core.state();
-        let deleted: Vec<VolumeId> =
-            st.forest.volumes().filter(is_deleted).map(|v| v.record().id).collect();
-        drop(st);
-        deleted.into_iter().for_each(|id| self.drain(id));
-    }
-
-    /// Frees, in the background, what a deleted snapshot alone has.
-    fn drain(self: &Rc<Self>, id: VolumeId) {
+    /// Frees, in the background, what deleted snapshots alone have, one snapshot after another, as
+    /// long as the pool is open.
+    pub(crate) fn begin_draining(self: &Rc<Self>) {
         let this = self.clone();
-        self.core.rt().detach(async move {
-            let mut told = false;
+        self.core.rt().detach_background(JOB, async move {
             while !this.core.is_closed() && this.core.permit().is_ok() {
-                match this.drain_part(id).await {
-                    Ok(true) => return,
-                    Ok(false) => this.core.rt().sleep(DRAIN_PAUSE).await,
-                    Err(e) => {
-                        if !std::mem::replace(&mut told, true) {
-                            tracing::warn!(
-                                snapshot = id.0,
-                                "the space of a deleted snapshot does not come back yet: {e}; it \
-                                 is tried again"
-                            );
-                        }
-                        this.core.rt().sleep(AGAIN).await;
-                    }
+                let (deleted, set) = (this.deleted.wait(), this.core.was_set());
+                match this.next_deleted() {
+                    Some(id) => this.drain(id).await,
+                    None => either(deleted, set).await,
                 }
             }
         });
+    }
+
+    fn next_deleted(&self) -> Option<VolumeId> {
+        let is_deleted = |v: &&Volume| v.is_snapshot() && v.record().state == VolumeState::Deleting;
+        let st = self.core.state();
+        st.forest.volumes().find(is_deleted).map(|v| v.record().id)
+    }
+
+    /// Drains one snapshot.
+    async fn drain(&self, id: VolumeId) {
+        let mut told = false;
+        while !self.core.is_closed() && self.core.permit().is_ok() {
+            match self.drain_part(id).await {
+                Ok(true) => return,
+                Ok(false) => self.core.rt().sleep(DRAIN_PAUSE).await,
+                Err(e) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(
+                            snapshot = id.0,
+                            "the space of a deleted snapshot does not come back yet: {e}; it is \
+                             tried again"
+                        );
+                    }
+                    self.core.rt().sleep(AGAIN).await;
+                }
+            }
+        }
     }
 
     /// One part; returns whether the snapshot is gone.
@@ -359,7 +374,7 @@ impl Snapshots {
                 return Ok(st.forest.committed_state(id).is_none());
             };
             let Some(origin) = v.record().snapshot else { return Ok(true) };
-            if v.is_drained() {
+            if v.is_drained() || st.forest.volume(origin.volume).is_none() {
                 st.forget_volume(id)?;
             } else {
                 let next = st.forest.successor(&origin, Generation(u64::MAX));

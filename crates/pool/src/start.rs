@@ -105,7 +105,7 @@ impl Pool {
         self.begin_host_log();
         committer.start();
         self.flows().volumes.reap_all();
-        self.flows().snapshots.drain_all();
+        self.flows().snapshots.begin_draining();
         self.flows().scrubber.begin_scrubbing();
         self.flows().mover.begin_moving();
         self.flows().returns.begin_returning();

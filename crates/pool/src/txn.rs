@@ -65,7 +65,7 @@ pub(crate) struct LostRun {
 /// Blocks that volumes with snapshots have lost.
 #[derive(Default)]
 pub(crate) struct LostBlocks {
-    pub data: Vec<LostRun>,
+    pub data: Vec<Vec<LostRun>>,
     pub nodes: Vec<ReplacedNode>,
 }
 
@@ -365,7 +365,7 @@ impl Txn {
         self.gather_freed_nodes();
         let mut all = LostBlocks::default();
         for lists in std::iter::once(&mut self.lists).chain(&mut self.merged) {
-            all.data.append(&mut lists.lost);
+            all.data.push(std::mem::take(&mut lists.lost));
             all.nodes.extend(lists.freed_nodes.take_old());
         }
         all

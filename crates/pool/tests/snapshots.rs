@@ -272,6 +272,94 @@ fn a_scrub_heals_what_a_snapshot_alone_has() {
     });
 }
 
+/// Nodes of deadlists are read again and again, as hardly any stays in memory.
+#[test]
+fn a_long_deadlist_is_drained_to_its_last_record() {
+    const MANY: u64 = 7000;
+    let world = World::new(77);
+    let files = vec![disk(&world, "a", DiskModel::nvme(96 * MIB))];
+    let lived = boot(world.backend(), Order::Seeded(77), |rt| async move {
+        create_pool(&rt, &files, 1).await;
+        let small = Settings { cached_nodes: 16, ..Settings::default() };
+        let (pool, _) = Pool::open(&rt, files.clone(), small).await.expect("open");
+        let v = pool.create_volume("v", MANY * BLOCK_U64, 4096).await.expect("create");
+        let mut rng = Prng::new(77);
+        let mut order: Vec<u64> = (0..MANY).collect();
+        for round in 1..=3 {
+            for i in (1..order.len()).rev() {
+                order.swap(i, rng.below(i as u64 + 1) as usize);
+            }
+            for (n, &lba) in order.iter().enumerate() {
+                pool.write(v, Lba(lba), &block(round)).await.expect("write");
+                if n % 500 == 0 {
+                    pool.commit().await.expect("commit");
+                }
+            }
+            if round < 3 {
+                let name = format!("s{round}");
+                pool.snapshots().take(wanted(v, &name)).await.expect("taken");
+            }
+        }
+        pool.commit().await.expect("commit");
+        let before = check_pool(&rt, files.clone()).await;
+        assert!(before.is_clean() && before.counts.dead_runs > 8000, "{before:?}");
+        // The older one first: its blocks stand in the list of the newer one.
+        for name in ["s1", "s2"] {
+            let snapshot = pool.snapshots().find("v", name).expect("there");
+            pool.snapshots().delete(snapshot.id).await.expect("deleted");
+        }
+        drained(&rt, &pool).await;
+        pool.close().await.expect("close");
+        let c = is_clean(&rt, &files, "drained").await;
+        assert_eq!((c.snapshots, c.dead_runs, c.data_blocks), (0, 0, MANY));
+    });
+    assert!(lived.is_some());
+}
+
+/// The only copy of the nodes of a deadlist is bad: its blocks are leaked, and everything else goes
+/// on.
+#[test]
+fn a_deadlist_that_cannot_be_read_stops_no_commit() {
+    let (world, files) = bench(5);
+    let w = world.clone();
+    let lived = boot(world.backend(), Order::Seeded(5), |rt| async move {
+        create_pool(&rt, &files, 1).await;
+        let pool = open(&rt, files.clone()).await;
+        let v = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("create");
+        pool.write(v, Lba(0), &blocks(1, BLOCKS)).await.expect("write");
+        pool.snapshots().take(wanted(v, "s")).await.expect("taken");
+        pool.write(v, Lba(0), &blocks(2, 100)).await.expect("write");
+        pool.close().await.expect("close");
+        let mut hit = 0;
+        for offset in (2 * MIB..DISK).step_by(BLOCK) {
+            let node = w.contents(files[0].file, offset, 24);
+            let tree = u64::from_le_bytes(node[16..24].try_into().expect("8 bytes"));
+            if node.starts_with(b"FBnd") && tree >> 32 == 4 {
+                let fault = Fault::BitRot { offset, len: BLOCK_U64 };
+                hit += u64::from(w.inject(files[0].file, fault));
+            }
+        }
+        assert!(hit > 0);
+        let pool = open(&rt, files.clone()).await;
+        pool.write(v, Lba(50), &blocks(3, 100)).await.expect("write");
+        pool.commit().await.expect("a commit goes on");
+        let snapshot = pool.snapshots().find("v", "s").expect("there");
+        let data = pool.read(snapshot.id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(1), "the snapshot has what it had");
+        pool.snapshots().delete(snapshot.id).await.expect("deleted");
+        drained(&rt, &pool).await;
+        assert!(pool.snapshots().all().is_empty());
+        let data = pool.read(v, Lba(50), 100).await.expect("read");
+        assert_eq!(only_byte(&data), Some(3));
+        pool.close().await.expect("close");
+        let report = check_pool(&rt, files).await;
+        let is_leak = |p: &offline::Problem| p.what.contains("nothing refers to them");
+        let what = "the space is lost, and nothing else";
+        assert!(report.problems.iter().all(is_leak) && report.errors > 0, "{what}: {report:?}");
+    });
+    assert!(lived.is_some());
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let (world, files) = bench(1);

@@ -114,9 +114,16 @@ impl Blocks {
         Ok(quiesce)
     }
 
-    /// A snapshot is gone: nothing is kept for it.
-    pub fn forget(&self, snapshot: VolumeId) {
-        self.0.quiesces.borrow_mut().remove(&snapshot);
+    /// Deletes a snapshot. Reads under way end first: they would meet what its blocks have next.
+    pub async fn delete_snapshot(&self, snapshot: VolumeId) -> Result<()> {
+        let quiesce = self.quiesce(snapshot)?;
+        let _frozen = quiesce.freeze(Reason::ModeChange).await;
+        let outcome = self.0.pool.snapshots().delete(snapshot).await;
+        if self.0.pool.volume(snapshot).is_none() {
+            quiesce.set_gone();
+            self.0.quiesces.borrow_mut().remove(&snapshot);
+        }
+        outcome
     }
 
     /// Begins a request of a volume, once that is not frozen, and chooses its route.

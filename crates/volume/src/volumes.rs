@@ -222,10 +222,9 @@ impl Volumes {
     /// Deletes a snapshot; handles on it fail from now on. Its space comes back in the background.
     pub async fn delete_snapshot(&self, name: &SnapshotName) -> Result<()> {
         let snapshot = self.find_snapshot(name)?;
-        self.pool().snapshots().delete(snapshot.id).await?;
+        self.0.blocks.delete_snapshot(snapshot.id).await?;
         self.0.locks.borrow_mut().remove(&snapshot.id);
         self.0.of_volumes.borrow_mut().remove(&snapshot.id);
-        self.0.blocks.forget(snapshot.id);
         Ok(())
     }
 

@@ -41,8 +41,12 @@ pub(super) fn found(
             return Err(StorageError::new(ErrorKind::Damaged, text));
         }
     }
-    for &(of, _) in index.keys() {
+    for (&(of, _), id) in &index {
+        let is_deleted = volumes.get(id).is_some_and(|v| v.record.state == VolumeState::Deleting);
         let Some(v) = volumes.get_mut(&of).filter(|v| !v.is_snapshot()) else {
+            if is_deleted {
+                continue;
+            }
             let text = format!("there is a snapshot of volume {of}, and no such volume");
             return Err(StorageError::new(ErrorKind::Damaged, text));
         };
@@ -67,13 +71,21 @@ impl Forest {
         };
         let mut before = self.snapshots.range((of, Generation(0))..(of, until)).rev();
         let found = before.find(|(_, snapshot)| self.has_all_nodes(**snapshot));
-        found.map_or(Generation(0), |(&(_, generation), _)| Generation(generation.0 + 1))
+        found.map_or(Generation(0), |(&(_, generation), _)| generation.next())
+    }
+
+    /// Counts what the table says of deleted snapshots: while this does not change, no snapshot
+    /// has been deleted.
+    pub fn deletions(&self) -> u64 {
+        self.deletions
     }
 
     /// False of a snapshot that a durable commit calls deleted: nodes of its tree may be free.
     pub fn has_all_nodes(&self, id: VolumeId) -> bool {
-        let is_snapshot = self.volumes.get(&id).is_some_and(Volume::is_snapshot);
-        !is_snapshot || self.committed_state(id) != Some(VolumeState::Deleting)
+        let Some(v) = self.volumes.get(&id).filter(|v| v.is_snapshot()) else { return true };
+        // The running commit may have taken one that is drained out of the table.
+        let is_kept = v.is_there() && v.record.state == VolumeState::Live;
+        is_kept || self.committed_state(id) == Some(VolumeState::Live)
     }
 
     /// Enters a snapshot of the state that a volume has now, which the transaction that is frozen
@@ -128,7 +140,8 @@ impl Forest {
     /// The commit that took a snapshot is durable.
     pub fn settle_snapshot(&mut self, id: VolumeId) {
         let Some(v) = self.volumes.get_mut(&id) else { return };
-        v.mapping = LiveTree::open(mapping_tree_id(v.record.owner()), v.record.mapping);
+        let tree = Tree::open(mapping_tree_id(v.record.owner()), v.record.mapping);
+        v.mapping.replace(tree);
         v.creating = false;
     }
 
@@ -165,11 +178,17 @@ impl Forest {
     /// deleted, by the table as committed, or the volume. The commit of `now` may be taking another
     /// one, which gets the volume's list afterwards.
     pub fn successor(&self, origin: &SnapshotOrigin, now: Generation) -> Successor {
-        let from = Generation(origin.generation.0 + 1);
+        let from = Generation(origin.generation.0.saturating_add(1)).min(now);
         let mut later = self.snapshots.range((origin.volume, from)..(origin.volume, now));
         let is_kept = |id: VolumeId| self.committed_state(id) != Some(VolumeState::Deleting);
         let next = later.find(|(_, id)| is_kept(**id));
         Successor(next.map_or(origin.volume, |(_, id)| *id))
+    }
+
+    /// The generation of the oldest snapshot of a volume that may have nodes of this one.
+    pub fn oldest_since(&self, of: VolumeId, generation: Generation) -> Option<Generation> {
+        let mut since = self.snapshots.range((of, generation)..=(of, Generation(u64::MAX)));
+        since.next().map(|(&(_, taken), _)| taken)
     }
 
     /// The deadlist of a volume or a snapshot as committed.

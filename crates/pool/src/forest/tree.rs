@@ -25,6 +25,11 @@ impl LiveTree {
         LiveTree { tree, edited: Generation(0), frozen: None, pass: None }
     }
 
+    /// The same tree, as it stands on the devices.
+    pub fn replace(&mut self, tree: Tree) {
+        self.tree = tree;
+    }
+
     /// The version that readers see.
     pub fn tree(&self) -> &Tree {
         &self.tree

@@ -247,13 +247,13 @@ impl ChunkCopier {
             let group = Run { addr: geometry.join(id, 0), len: geometry.group_blocks };
             st.space.limbo().pin_blocks([group], &st.space.limbo().pin())
         };
-        let (mut nodes, mut next) = (Vec::new(), 0);
-        loop {
-            let volume = self.core.state().forest.volume_from(VolumeId(next));
-            let Some(volume) = volume else { break };
-            self.nodes_of(TreeId::Mapping(volume), since, id, &mut nodes).await?;
-            self.nodes_of(TreeId::Deadlist(volume), since, id, &mut nodes).await?;
-            next = volume.0 + 1;
+        let mut nodes = Vec::new();
+        // What a snapshot shares with the one before is looked at there, unless that is deleted
+        // meanwhile.
+        let deletions = self.core.state().forest.deletions();
+        self.nodes_of_volumes(TreeId::MappingSince, since, id, &mut nodes).await?;
+        if self.core.state().forest.deletions() != deletions {
+            self.nodes_of_volumes(TreeId::Mapping, since, id, &mut nodes).await?;
         }
         let (group_blocks, groups) = {
             let geometry = self.core.state().space.geometry();
@@ -269,6 +269,24 @@ impl ChunkCopier {
         nodes.dedup_by_key(|e| e.addr);
         let runs = runs(nodes, group_blocks, 0).into_iter().map(|run| (run, pin.clone()));
         flights.copy(runs.collect()).await
+    }
+
+    /// The same of all volumes and snapshots, of their mappings and deadlists.
+    async fn nodes_of_volumes(
+        &self,
+        mapping: impl Fn(VolumeId) -> TreeId,
+        since: Generation,
+        id: GroupId,
+        into: &mut Vec<ExpectedBlock>,
+    ) -> Result<()> {
+        let mut next = 0;
+        loop {
+            let volume = self.core.state().forest.volume_from(VolumeId(next));
+            let Some(volume) = volume else { return Ok(()) };
+            self.nodes_of(mapping(volume), since, id, into).await?;
+            self.nodes_of(TreeId::Deadlist(volume), since, id, into).await?;
+            next = volume.0 + 1;
+        }
     }
 
     /// Appends the nodes of a tree, of `since` and later generations, that stand in a group.

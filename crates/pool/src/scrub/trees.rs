@@ -48,11 +48,19 @@ impl TreeScrub {
         loop {
             let id = self.core.state().forest.volume_from(VolumeId(next));
             let Some(id) = id else { return Ok(()) };
-            self.scrub_tree(window, TreeId::Mapping(id)).await?;
+            self.scrub_tree(window, self.mapping(id)).await?;
             self.scrub_tree(window, TreeId::Deadlist(id)).await?;
             next = id.0 + 1;
             window.reach(ScrubStage::Volumes, next, 0).await?;
         }
+    }
+
+    /// A volume has all of its nodes looked at: the newest snapshot may be deleted before its turn.
+    /// Snapshots come in the order in which they were taken, so of each it is enough to look at
+    /// what the one before does not have.
+    fn mapping(&self, id: VolumeId) -> TreeId {
+        let is_snapshot = self.core.state().forest.volume(id).is_some_and(|v| v.is_snapshot());
+        if is_snapshot { TreeId::MappingSince(id) } else { TreeId::Mapping(id) }
     }
 
     /// Scrubs the checksum tree of a group.
@@ -76,7 +84,7 @@ impl TreeScrub {
                 Ok(found) => found,
                 Err(e) => {
                     let tree = match which {
-                        TreeId::Mapping(id) => mapping_tree_id(id),
+                        TreeId::Mapping(id) | TreeId::MappingSince(id) => mapping_tree_id(id),
                         TreeId::Sums(id) => checksum_tree_id(id),
                         TreeId::Deadlist(id) => deadlist_tree_id(id),
                     };

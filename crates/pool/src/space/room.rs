@@ -123,6 +123,11 @@ impl<'a> Room<'a> {
         self.metadata + formable * self.group_blocks
     }
 
+    /// Blocks that metadata can still take.
+    pub fn metadata_left(&self, devices: &Devices) -> u64 {
+        self.metadata_room(self.groups.formable(devices))
+    }
+
     /// True if a change of the trees may go ahead: all its nodes will find room at commit, and
     /// those of the changes that are under way. It then reserves its own
     /// ([`Claims::reserve_nodes`]).

@@ -101,8 +101,10 @@ fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<ExpectedBlock> {
 /// A tree.
 #[derive(Clone, Copy)]
 pub(crate) enum TreeId {
-    /// The mapping of a volume.
+    /// The mapping of a volume or a snapshot.
     Mapping(VolumeId),
+    /// What the snapshot before does not have of it.
+    MappingSince(VolumeId),
     /// The checksums of a group.
     Sums(GroupId),
     /// The deadlist of a volume or a snapshot.
@@ -120,14 +122,14 @@ pub(crate) fn nodes_from(
     since: Generation,
     from: &Key,
 ) -> Step<(Vec<ExpectedBlock>, Option<Key>)> {
+    let mapping = |id| {
+        let is_whole = st.forest.has_all_nodes(id);
+        st.forest.mapping_of(Kind::Direct, id).filter(|_| is_whole)
+    };
     let deadlist;
     let (tree, since) = match which {
-        // The snapshot before has the older ones, too.
-        TreeId::Mapping(id) => {
-            let is_whole = st.forest.has_all_nodes(id);
-            let tree = st.forest.mapping_of(Kind::Direct, id).filter(|_| is_whole);
-            (tree, since.max(st.forest.since_snapshot_before(id)))
-        }
+        TreeId::Mapping(id) => (mapping(id), since),
+        TreeId::MappingSince(id) => (mapping(id), since.max(st.forest.since_snapshot_before(id))),
         TreeId::Sums(id) => (Some(st.forest.sums_tree(id)), since),
         TreeId::Deadlist(id) => {
             deadlist = st.forest.deadlist_of(id);

@@ -120,7 +120,10 @@ impl PoolChecker<'_> {
         self.whole &= walk.is_whole();
         let g = &self.space.groups[group];
         // A tree that could not be read says nothing about owners; that was reported.
-        !is_data || !walk.is_whole() || (sum == g.owners && covered == g.referred.count() as u64)
+        !is_data
+            || !walk.is_whole()
+            || !g.owners_known
+            || (sum == g.owners && covered == g.referred.count() as u64)
     }
 
     /// Keeps the checksums of blocks of staging volumes.

@@ -20,6 +20,8 @@ pub(crate) struct GroupSpace {
     pub referred: Bitmap,
     /// The sum over its extents.
     pub owners: u64,
+    /// False if a deadlist has blocks of which nothing else says whose they were.
+    pub owners_known: bool,
     /// Blocks that snapshots have, and no volume.
     pub past: Bitmap,
     /// Blocks that stand in a deadlist.
@@ -68,6 +70,7 @@ impl Space {
                     allocated: None,
                     referred: Bitmap::new(bits),
                     owners: 0,
+                    owners_known: true,
                     past: Bitmap::new(0),
                     dead: Bitmap::new(0),
                 }

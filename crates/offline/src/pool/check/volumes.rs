@@ -69,6 +69,7 @@ impl PoolChecker<'_> {
                 Some(_) => {}
             }
         }
+        self.drop_with_snapshots(volumes);
         for v in volumes.iter().filter(|v| v.deadlist.is_some()) {
             self.deadlist(v, volumes).await;
         }
@@ -207,10 +208,22 @@ impl PoolChecker<'_> {
     fn origin(&mut self, v: &VolumeRecord, volumes: &[VolumeRecord]) {
         let Some(origin) = v.snapshot else { return };
         let is_it = |other: &VolumeRecord| other.id == origin.volume && other.snapshot.is_none();
-        if self.all_volumes && !volumes.iter().any(is_it) {
+        let is_kept = v.state == VolumeState::Live;
+        if is_kept && self.all_volumes && !volumes.iter().any(is_it) {
             let what = format!("it is a snapshot of volume {}, which is not there", origin.volume);
             self.log.error(Subject::Volume, place_of(v), what, "restore from a backup");
         }
+    }
+
+    /// A deleted volume is dropped with its deleted snapshots, and not while it has others.
+    fn drop_with_snapshots(&mut self, volumes: &[VolumeRecord]) {
+        let of = |id: VolumeId| {
+            volumes.iter().filter(move |v| v.snapshot.is_some_and(|origin| origin.volume == id))
+        };
+        let is_kept = |v: &VolumeRecord| v.state == VolumeState::Live;
+        self.plan.dropped.retain(|&id| !of(id).any(is_kept));
+        let all: Vec<VolumeId> = self.plan.dropped.clone();
+        self.plan.dropped.extend(all.into_iter().flat_map(of).map(|v| v.id));
     }
 
     /// An extent of a snapshot: what was met before is shared.
@@ -291,7 +304,10 @@ impl PoolChecker<'_> {
         for n in 0..run.len {
             let what = match self.space.claim_dead(group, block + n) {
                 DeadClaim::OfSnapshot => continue,
-                DeadClaim::OfNone if is_draining || !self.whole => continue,
+                DeadClaim::OfNone if is_draining || !self.whole => {
+                    self.space.groups[group].owners_known &= kind != GroupKind::Data;
+                    continue;
+                }
                 DeadClaim::OfNone => "no snapshot has it",
                 DeadClaim::OfVolume => "a volume has it",
                 DeadClaim::Twice => "it stands in a deadlist twice",
@@ -313,8 +329,8 @@ impl PoolChecker<'_> {
                 "{count} blocks are in a snapshot and in no volume, and no deadlist has them; the \
                  first is {first}"
             );
-            let remedy = "their space does not come back when the snapshot is deleted";
-            self.log.error(Subject::Space, format!("block group {group}"), what, remedy);
+            let remedy = "their space comes back when the snapshot is deleted and this is repaired";
+            self.log.lost(Subject::Space, format!("block group {group}"), what, remedy);
         }
     }
 }
