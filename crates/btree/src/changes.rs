@@ -172,9 +172,9 @@ impl FreedNodes {
         self.len() == 0
     }
 
-    /// The nodes that no snapshot has, each once. To be called when the transaction before has been written out
-    /// completely: only then do its nodes have all their addresses. One that was never written out
-    /// has none to free.
+    /// The nodes that no snapshot has, each once. To be called when the transaction before has been
+    /// written out completely: only then do its nodes have all their addresses. One that was never
+    /// written out has none to free.
     pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
         self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
     }

@@ -3,6 +3,7 @@
 
 mod device;
 mod disk;
+mod offered_chunks;
 mod presence;
 pub(crate) mod slots;
 mod sources;

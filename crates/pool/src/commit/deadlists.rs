@@ -13,8 +13,8 @@
 //! it goes on into the successor's, unless it is younger than the predecessor.
 //!
 //! **No commit fails for a deadlist for good.** Where a node of one cannot be read, the list begins
-//! anew, and its blocks are leaked: forebay check --repair finds them. The same holds where there is
-//! no room for the nodes of the lists; draining is left for later commits before that.
+//! anew, and its blocks are leaked: `forebay check --repair` finds them. The same holds where there
+//! is no room for the nodes of the lists; draining is left for later commits before that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use base::{Bitmap, Duration, Generation, Instant, IoError};
+use base::{Duration, Generation, Instant, IoError};
 use format::superblock::{DeviceRecord, DeviceState};
 use model::device::{DeviceErrors, Rot};
 use rt::{DeviceKind, FileId};
 
 use super::disk::Disk;
+use super::offered_chunks::OfferedChunks;
 use super::presence::{AwayDevice, AwayReason, JoiningDevice, MissedReason, Presence};
 use super::sources::Source;
 use super::superblock_origin::FoundSuperblocks;
@@ -49,20 +50,6 @@ pub(crate) struct Tenure(pub u64);
 /// Want of space is over if no write failed for so long, and one succeeds.
 const SPACE_IS_BACK: Duration = Duration::from_secs(10);
 
-/// The chunks that a row of the device table offers.
-#[derive(Clone, Copy)]
-struct ChunkOffer {
-    chunks: u64,
-    /// None of them may be taken.
-    spare: bool,
-}
-
-impl ChunkOffer {
-    fn of(record: &DeviceRecord) -> ChunkOffer {
-        ChunkOffer { chunks: record.chunks, spare: record.spare }
-    }
-}
-
 /// One row of the device table.
 pub struct PoolDevice {
     record: DeviceRecord,
@@ -93,21 +80,12 @@ pub struct PoolDevice {
     failures: Vec<Instant>,
     /// Superblocks that stood on the device when the pool was opened.
     found: FoundSuperblocks,
-    /// Chunks in use.
-    /// The chunks that are taken, of those that the newest durable superblock offers.
-    chunks: Bitmap,
-    free_chunks: u64,
-    /// The newest durable superblock calls it a spare.
-    is_spare_on_disk: bool,
-    /// What the superblock that is being written says.
-    written: ChunkOffer,
+    chunks: OfferedChunks,
 }
 
 impl PoolDevice {
     pub(crate) fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
-        let free_chunks = record.chunks;
-        let chunks = Bitmap::new(record.chunks as usize);
-        let written = ChunkOffer::of(&record);
+        let chunks = OfferedChunks::of(&record);
         let presence = match (record.state, disk) {
             (DeviceState::Removed, _) => Presence::Removed,
             (DeviceState::Online, Some(disk)) => Presence::InUse(disk),
@@ -131,9 +109,6 @@ impl PoolDevice {
             failures: Vec::new(),
             found: FoundSuperblocks::default(),
             chunks,
-            free_chunks,
-            is_spare_on_disk: written.spare,
-            written,
         }
     }
 
@@ -410,27 +385,17 @@ impl PoolDevice {
 
     /// The superblock that is written now says what the record says.
     pub(crate) fn note_written(&mut self) {
-        self.written = ChunkOffer::of(&self.record);
+        self.chunks.note_written(&self.record);
     }
 
-    /// The superblock that was written is durable: the chunks that it offers may be taken. Not
-    /// before: a process that ends leaves records of what was written there, and the next start
-    /// could make nothing of them.
+    /// The superblock that was written is durable: the chunks that it offers may be taken.
     pub(crate) fn offer_written(&mut self) {
-        let ChunkOffer { chunks, spare } = self.written;
-        let had = self.chunks.len() as u64;
-        if chunks > had {
-            let mut all = Bitmap::new(chunks as usize);
-            all.set_words(0, self.chunks.words());
-            self.chunks = all;
-            self.free_chunks += chunks - had;
-        }
-        self.is_spare_on_disk = spare;
+        self.chunks.offer_written();
     }
 
     /// New chunks may be taken of it, if it is there.
     pub(crate) fn takes_chunks(&self) -> bool {
-        let is_offered = !self.is_spare() && !self.is_spare_on_disk;
+        let is_offered = !self.is_spare() && !self.chunks.is_spare();
         is_offered && !self.is_leaving() && !self.is_removed() && !self.is_new()
     }
 
@@ -579,31 +544,27 @@ impl PoolDevice {
         self.record.lacks_since = has.map(|g| lacked.map_or(g, |l| l.min(g)));
     }
 
-    /// Takes a chunk; false if it does not exist or is taken.
+    /// Takes a chunk; false if it is not offered or is taken.
     pub(crate) fn take_chunk(&mut self, chunk: u32) -> bool {
-        let fits = (chunk as usize) < self.chunks.len();
-        let took = fits && self.chunks.assign(chunk as usize, 1, true) == 1;
-        self.free_chunks -= u64::from(took);
-        took
+        self.chunks.take(chunk)
     }
 
     /// Takes any free chunk.
     pub(crate) fn take_any_chunk(&mut self) -> Option<u32> {
-        let chunk = self.chunks.find(0, false)? as u32;
-        self.take_chunk(chunk).then_some(chunk)
+        self.chunks.take_any()
     }
 
     pub(crate) fn give_chunk(&mut self, chunk: u32) {
-        self.free_chunks += self.chunks.assign(chunk as usize, 1, false) as u64;
+        self.chunks.give(chunk);
     }
 
     /// Chunks that are in use.
     pub(crate) fn taken_chunks(&self) -> u64 {
-        self.chunks.len() as u64 - self.free_chunks
+        self.chunks.in_use()
     }
 
     pub(crate) fn free_chunks(&self) -> u64 {
-        self.free_chunks
+        self.chunks.free()
     }
 
     /// The state of the device as users see it; `None` if the device was removed.

@@ -20,7 +20,7 @@ impl LiveTree {
         LiveTree::frozen(Tree::open(id, root))
     }
 
-    /// A tree in memory, which nobody edits.
+    /// A tree in memory that no transaction edits.
     pub fn frozen(tree: Tree) -> LiveTree {
         LiveTree { tree, edited: Generation(0), frozen: None, pass: None }
     }

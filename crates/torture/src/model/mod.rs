@@ -5,8 +5,8 @@
 //! not flushed is open from then on, until it is read.
 //!
 //! * [`block`]: one block; [`volume`]: one volume; [`cuts`], [`image`]: what the pool holds without
-//!   its cache, and when a flush is durable where; [`lag`]: how old that may be; [`snapshots`]; here:
-//!   the names of volumes, and the clock
+//!   its cache, and when a flush is durable where; [`lag`]: how old that may be; [`snapshots`];
+//!   here: the names of volumes, and the clock
 
 pub(crate) mod block;
 pub(crate) mod cuts;

@@ -104,7 +104,7 @@ impl Snapshot {
         &self.names[0]
     }
 
-    /// Whether it is known to be there, with this name, and nobody changes that.
+    /// Whether it is known to be there, with this name, and that no change of it is under way.
     pub fn is_settled(&self) -> bool {
         self.doubt == SnapshotDoubt::None
     }
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    /// A snapshot is there, with this name, and nobody changes it.
+    /// A snapshot is there, with this name, and no change of it is under way.
     pub fn settle_snapshot(&mut self, number: u64, name: &str) {
         self.tick();
         if let Some(s) = self.snapshots.all.get_mut(&number) {
@@ -337,7 +337,7 @@ impl Model {
         all.peek().is_some() && all.all(|(_, s)| s.blocks.is_none())
     }
 
-    /// The settled snapshots: nobody changes them.
+    /// The settled snapshots: no change of them is under way.
     pub fn settled_snapshots(&self) -> Vec<u64> {
         self.snapshots().filter(|(_, s)| s.is_settled()).map(|(number, _)| number).collect()
     }
