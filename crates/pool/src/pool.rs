@@ -244,8 +244,12 @@ impl Pool {
     }
 
     /// Bytes that data can come to take once all that is being given back is free, about: a request
-    /// for more finds no room, however long it waits.
+    /// for more finds no room, however long it waits. Where there are snapshots, it is not known
+    /// what they alone have: then what is free now.
     pub fn attainable_bytes(&self) -> u64 {
+        if self.snapshots().any() {
+            return self.available_bytes();
+        }
         let st = self.0.core.state();
         let live = st.forest.volumes().filter(|v| v.is_live());
         let live = live.map(|v| v.record().allocated_blocks).sum();

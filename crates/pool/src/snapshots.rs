@@ -267,6 +267,11 @@ impl Snapshots {
         self.core.state().forest.volumes().filter_map(info).collect()
     }
 
+    /// True if there are snapshots, also if all of them are being deleted.
+    pub fn any(&self) -> bool {
+        self.core.state().forest.volumes().any(Volume::is_snapshot)
+    }
+
     /// A snapshot by its number.
     pub fn snapshot(&self, id: VolumeId) -> Option<SnapshotInfo> {
         self.core.state().forest.volume(id).and_then(info)

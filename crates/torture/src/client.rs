@@ -444,6 +444,10 @@ impl Client {
             return false;
         }
         let (pool, model) = (self.boot.volumes.pool(), self.boot.env.model.borrow());
+        // What snapshots alone have is not known: the pool goes by what is free.
+        if pool.snapshots().any() && context.end - context.offset > pool.available_bytes() {
+            return true;
+        }
         let others = pool.volumes().into_iter();
         let others = others.filter(|v| model.number_of(&v.name) != Some(context.volume));
         let others: u64 = others.map(|v| v.allocated_bytes).sum();
