@@ -373,21 +373,30 @@ impl Snapshots {
 
     /// One part; returns whether the snapshot is gone.
     async fn drain_part(&self, id: VolumeId) -> Result<bool> {
-        {
-            let mut st = self.core.state_mut();
-            let Some(v) = st.forest.volume(id).filter(|v| v.is_there()) else {
-                return Ok(st.forest.committed_state(id).is_none());
-            };
-            let Some(origin) = v.record().snapshot else { return Ok(true) };
-            if v.is_drained() || st.forest.volume(origin.volume).is_none() {
-                st.forget_volume(id)?;
-            } else {
-                let next = st.forest.successor(&origin, Generation(u64::MAX));
-                st.change_volume(id, |_| ())?;
-                st.change_volume(next.0, |_| ())?;
-            }
+        if !self.ask_to_drain(id)? {
+            return Ok(true);
         }
         self.commits.commit().await?;
         Ok(false)
+    }
+
+    /// Has the next commit drain a part of a deleted snapshot, or empty its place in the table;
+    /// false if it is gone.
+    fn ask_to_drain(&self, id: VolumeId) -> Result<bool> {
+        let mut st = self.core.state_mut();
+        let Some(v) = st.forest.volume(id) else { return Ok(false) };
+        let Some(origin) = v.record().snapshot else { return Ok(false) };
+        if !v.is_there() {
+            // The running commit empties its place.
+            return Ok(true);
+        }
+        if v.is_drained() || st.forest.volume(origin.volume).is_none() {
+            st.forget_volume(id)?;
+        } else {
+            let next = st.forest.successor(&origin, Generation(u64::MAX));
+            st.change_volume(id, |_| ())?;
+            st.change_volume(next.0, |_| ())?;
+        }
+        Ok(true)
     }
 }

@@ -404,8 +404,8 @@ impl Deadlists {
         let st = self.core.state();
         tracing::error!(
             volume = st.volume_name(owner),
-            "the list of blocks that snapshots of this volume have cannot be read, and begins anew: \
-             the space of those blocks is lost until forebay check --repair frees it: {why}"
+            "the list of blocks that snapshots of this volume have cannot be read, and begins \
+             anew: the space of those blocks is lost until forebay check --repair frees it: {why}"
         );
         let of = st.forest.volume(owner).map_or(owner, |v| v.record().owner());
         let empty =
