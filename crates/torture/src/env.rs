@@ -103,10 +103,15 @@ impl Env {
     pub fn new(settings: Settings, world: World, story: Rc<RefCell<Story>>) -> Env {
         let rng = Prng::new(settings.seed ^ 0xE27);
         let copies = RefCell::new(vec![settings.copies]);
+        let mut model = Model::new();
+        let failures = &settings.failures;
+        if failures.lost_nodes > 0 || failures.unreadable > 0 || settings.damage != Damage::None {
+            model.blocks_may_be_lost();
+        }
         Env {
             settings,
             world,
-            model: RefCell::new(Model::new()),
+            model: RefCell::new(model),
             story,
             coverage: RefCell::default(),
             rng: RefCell::new(rng),

@@ -235,6 +235,8 @@ async fn refused(boot: &Rc<Boot>, number: u64) {
     env.model.borrow_mut().settle_snapshot(number, &name.name);
     match outcome {
         Err(e) if e.kind == kind => {}
+        // A write looks for room first.
+        Err(e) if what == "written" && e.kind == ErrorKind::NoSpace => {}
         // The pool may take no writes at all.
         Err(e) => judge_change(env, what, &e),
         Ok(()) => env.fail(format!("snapshot {name}: {what}, and that was not refused")),

@@ -175,7 +175,17 @@ impl Volumes {
             }
         }
         let snapshots = self.pool().snapshots();
+        let of: Vec<VolumeId> = wanted.iter().map(|w| w.of).collect();
         let taken = snapshots.take(wanted).await?;
+        // A pass publishes what it can carry. A snapshot that lacks the rest is of no moment.
+        let cache = self.cache().filter(|cache| writes_back && !cache.is_aside());
+        let kept = cache.map_or(Ok(()), |c| of.iter().try_for_each(|&id| c.check_kept(Some(id))));
+        if let Err(e) = kept {
+            for &id in &taken {
+                snapshots.delete(id).await?;
+            }
+            return Err(e);
+        }
         Ok(taken.into_iter().filter_map(|id| snapshots.snapshot(id)).collect())
     }
 

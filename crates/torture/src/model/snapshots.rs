@@ -81,6 +81,9 @@ pub(crate) struct Snapshots {
     next: u64,
     all: BTreeMap<u64, Snapshot>,
     moments: BTreeMap<u64, MomentBounds>,
+    /// Blocks may be unreadable. Then a pass leaves what it cannot carry and publishes the rest, so
+    /// a snapshot may lack a write that is older than another one which it has.
+    may_lack: bool,
 }
 
 /// A creation of snapshots that is under way.
@@ -125,7 +128,7 @@ impl Snapshot {
         &mut self,
         number: u64,
         seen: &SeenSectors,
-        bounds: &mut MomentBounds,
+        bounds: Option<&mut MomentBounds>,
     ) -> Result<bool, Mismatch> {
         let all = self.seen.entry(number).or_default();
         let changed = all
@@ -158,6 +161,7 @@ impl Snapshot {
                 return Err(Mismatch { block: number, text });
             }
         }
+        let Some(bounds) = bounds else { return Ok(false) };
         bounds.narrow(block, all, self.view);
         bounds.check().map(|()| false).map_err(|why| {
             let what = explain(block, self.view);
@@ -201,6 +205,11 @@ impl MomentBounds {
 }
 
 impl Model {
+    /// Blocks and nodes of trees may be unreadable in this run.
+    pub fn blocks_may_be_lost(&mut self) {
+        self.snapshots.may_lack = true;
+    }
+
     /// Begins to take snapshots of volumes, by their numbers and names, with these names.
     pub fn begin_snapshots(&mut self, wanted: &[(String, u32, String)]) -> Creation {
         let (op, tick, era) = (self.op(), self.tick(), self.era);
@@ -347,8 +356,10 @@ impl Model {
     pub fn see_snapshot(&mut self, number: u64, offset: u64, data: &[u8]) -> Result<u64, Mismatch> {
         let Some(s) = self.snapshots.all.get_mut(&number) else { return Ok(0) };
         let mut too_hard = 0;
+        let may_lack = self.snapshots.may_lack;
         let bounds = self.snapshots.moments.entry(s.moment).or_default();
         for (block, seen) in blocks_seen(s.of, offset, data) {
+            let bounds = (!may_lack).then_some(&mut *bounds);
             too_hard += u64::from(s.see(block, &seen, bounds)?);
         }
         Ok(too_hard)
