@@ -24,7 +24,7 @@ use crate::state::State;
 /// The name of the job that frees what deleted snapshots have.
 const JOB: &str = "snapshots";
 /// The pause between two parts of the deletion of a snapshot: commits are for others, too.
-const DRAIN_PAUSE: Duration = Duration::from_millis(100);
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 /// The pause after an error.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest time that a snapshot waits for the end of a write-back pass before it looks again.
@@ -356,6 +356,7 @@ impl Snapshots {
         while !self.core.is_closed() && self.core.permit().is_ok() {
             match self.drain_part(id).await {
                 Ok(true) => return,
+                Ok(false) if self.is_drained(id) => {}
                 Ok(false) => self.core.rt().sleep(DRAIN_PAUSE).await,
                 Err(e) => {
                     if !std::mem::replace(&mut told, true) {
@@ -369,6 +370,11 @@ impl Snapshots {
                 }
             }
         }
+    }
+
+    /// Whether only the place of a deleted snapshot is left.
+    fn is_drained(&self, id: VolumeId) -> bool {
+        self.core.state().forest.volume(id).is_none_or(Volume::is_drained)
     }
 
     /// One part; returns whether the snapshot is gone.
