@@ -25,6 +25,14 @@ pub struct Snapshot {
     pub sector_bytes: u32,
 }
 
+impl Snapshot {
+    /// The name with that of the volume: `VOLUME@NAME`.
+    pub fn full_name(&self) -> String {
+        let Snapshot { volume, name, .. } = self;
+        format!("{volume}@{name}")
+    }
+}
+
 /// Snapshots that were taken at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TakenSnapshots {

@@ -8,5 +8,6 @@ pub(crate) mod deadlists;
 pub(crate) mod frozen;
 pub(crate) mod pages;
 pub(crate) mod superblocks;
+pub(crate) mod take_snapshots;
 
 pub(crate) use committer::Committer;

@@ -387,12 +387,12 @@ impl Devices {
         let mut order: Vec<usize> =
             (0..self.rows.len()).filter(|&d| self.spare_chunks(d) > 0).collect();
         let missing = |d: usize| !self.is_live(d);
-        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.rows[d].free_chunks()), d));
+        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.rows[d].chunks().free()), d));
         if order.len() < copies || missing(order[0]) {
             return None;
         }
         let take = |&d: &usize| {
-            let chunk = self.rows[d].take_any_chunk();
+            let chunk = self.rows[d].chunks_mut().take_any();
             let chunk = chunk.unwrap_or_else(|| unreachable!("device {d} has a free chunk"));
             Chunk::new(d as u16, chunk)
         };
@@ -403,7 +403,7 @@ impl Devices {
     pub fn take_these_chunks(&mut self, chunks: &[Chunk]) -> bool {
         for (n, c) in chunks.iter().enumerate() {
             let row = self.rows.get_mut(usize::from(c.device));
-            if !row.is_some_and(|d| d.take_chunk(c.chunk)) {
+            if !row.is_some_and(|d| d.chunks_mut().take(c.chunk)) {
                 self.give_chunks(chunks[..n].to_vec());
                 return false;
             }
@@ -418,29 +418,29 @@ impl Devices {
 
     /// That superblock is durable: see [`PoolDevice::offer_written`].
     pub fn offer_written(&mut self) {
-        self.rows.iter_mut().for_each(PoolDevice::offer_written);
+        self.rows.iter_mut().for_each(|d| d.chunks_mut().offer_written());
     }
 
     /// Chunks that may be taken of a device.
     pub fn spare_chunks(&self, row: usize) -> u64 {
-        self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
+        self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, |d| d.chunks().free())
     }
 
     /// A device that takes chunks: how many of it are in use, and how many it has.
     pub fn fill(&self, row: usize) -> Option<(u64, u64)> {
         let d = self.rows.get(row).filter(|d| d.takes_chunks() && d.live().is_some())?;
-        Some((d.taken_chunks(), d.taken_chunks() + d.free_chunks()))
+        Some((d.chunks().in_use(), d.chunks().in_use() + d.chunks().free()))
     }
 
     /// Takes a chunk of a device.
     pub fn take_chunk_of(&mut self, row: usize) -> Option<Chunk> {
         let device = self.rows.get_mut(row).filter(|d| d.takes_chunks())?;
-        device.take_any_chunk().map(|chunk| Chunk::new(row as u16, chunk))
+        device.chunks_mut().take_any().map(|chunk| Chunk::new(row as u16, chunk))
     }
 
     pub fn give_chunks(&mut self, chunks: Vec<Chunk>) {
         for c in chunks {
-            self.rows[usize::from(c.device)].give_chunk(c.chunk);
+            self.rows[usize::from(c.device)].chunks_mut().give(c.chunk);
         }
     }
 
@@ -450,7 +450,7 @@ impl Devices {
     pub fn formable(&self, copies: u64, most: u64) -> u64 {
         let free = |live| {
             let takes = move |d: &&PoolDevice| d.takes_chunks() && d.live().is_some() == live;
-            self.rows.iter().filter(takes).map(PoolDevice::free_chunks)
+            self.rows.iter().filter(takes).map(|d| d.chunks().free())
         };
         let whole = groups_of(free(true), copies, most);
         // The other free chunks are on fewer than `copies` devices. They make groups with chunks of

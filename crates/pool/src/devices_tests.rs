@@ -128,7 +128,7 @@ proptest! {
                 devices.give_chunks(chunks);
             }
         }
-        let free: u64 = devices.iter().map(PoolDevice::free_chunks).sum();
+        let free: u64 = devices.iter().map(|d| d.chunks().free()).sum();
         prop_assert_eq!(free, rows.iter().map(|r| r.0).sum::<u64>() - taken.len() as u64);
     }
 }

@@ -6,6 +6,7 @@ mod edit;
 mod mapping;
 mod missing;
 mod readers;
+mod snapshot_index;
 mod snapshots;
 mod tree;
 mod volume;
@@ -34,6 +35,7 @@ pub(crate) use volume::{BlockCount, FrozenVolume, Volume};
 
 use readers::Readers;
 pub(crate) use readers::UpcomingReads;
+use snapshot_index::SnapshotIndex;
 
 /// The transaction that a volume is edited in, and the generations of now.
 pub(crate) struct Edit<'a> {
@@ -57,7 +59,7 @@ pub(crate) struct Forest {
     /// The readers that read volumes in order.
     readers: Readers,
     /// The snapshots, by volume and the commit that took them.
-    snapshots: BTreeMap<(VolumeId, Generation), VolumeId>,
+    snapshots: SnapshotIndex,
     /// Entries of the table that say that a snapshot is deleted, or gone.
     deletions: u64,
 }
@@ -96,7 +98,7 @@ impl Forest {
                 )));
             }
         }
-        let snapshots = snapshots::found(&mut volumes)?;
+        let snapshots = snapshot_index::found(&mut volumes)?;
         let sums = |(i, r): (usize, &GroupRecord)| {
             LiveTree::open(checksum_tree_id(GroupId(i as u32)), r.checksums)
         };
@@ -485,7 +487,12 @@ impl Forest {
         if frozen.gone {
             if let Some(v) = self.volumes.remove(&frozen.id) {
                 self.held.remove(&v);
-                self.forget_snapshot(&v);
+                if let Some(origin) = v.record.snapshot {
+                    self.snapshots.remove(&(origin.volume, origin.generation));
+                    let left = self.snapshots.keys().any(|(of, _)| *of == origin.volume);
+                    let of = self.volumes.get_mut(&origin.volume);
+                    of.into_iter().for_each(|of| of.has_snapshots = left);
+                }
             }
         } else if let Some(v) = self.volumes.get_mut(&frozen.id) {
             v.settle(&frozen.mapping);

@@ -85,8 +85,9 @@ pub use pool::Pool;
 pub use start::ReadyPool;
 
 pub use settings::{CreateOptions, NAME_RULE, Settings, is_name};
-pub use snapshots::{SnapshotInfo, Snapshots, WantedSnapshot};
+pub use snapshots::{SnapshotInfo, Snapshots};
 pub use space::Reservation;
+pub use txn::WantedSnapshot;
 pub use volumes::VolumeInfo;
 pub use writeback::{HandedOverPass, Pass, PassPart};
 

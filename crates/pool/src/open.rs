@@ -21,10 +21,9 @@ use crate::forest::Forest;
 use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::settings::Settings;
-use crate::snapshots::SnapshotRequests;
 use crate::space::{Geometry, Space};
 use crate::state::{Identity, State};
-use crate::txn::{Progress, Tables};
+use crate::txn::{Progress, SnapshotRequests, Tables};
 
 pub use create::{check_create, create};
 pub use judge::{Candidate, doubt, judge, newest, newest_superblock, without_blank};
@@ -188,8 +187,9 @@ fn take_chunks(
             return Err(damaged(format!("the record of block group {id} {text}")));
         }
         for c in &record.chunks {
-            let fits =
-                devices.get_mut(usize::from(c.device)).is_some_and(|d| d.take_chunk(c.chunk));
+            let fits = devices
+                .get_mut(usize::from(c.device))
+                .is_some_and(|d| d.chunks_mut().take(c.chunk));
             if !fits {
                 let text = format!(
                     "block group {id} claims a chunk that does not exist or is another group's"

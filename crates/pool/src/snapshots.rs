@@ -15,11 +15,11 @@ use format::page::VolumeState;
 use rt::sync::{Event, either};
 
 use crate::commit::commit_requests::Commits;
-use crate::commit::frozen::TakenSnapshot;
+use crate::commit::take_snapshots::{can_be_taken, is_in_pass};
 use crate::core::Core;
-use crate::forest::{NewSnapshot, Volume, no_such_volume};
+use crate::forest::Volume;
 use crate::settings::check_snapshot_name;
-use crate::state::State;
+use crate::txn::{SnapshotRequest, WantedSnapshot};
 
 /// The name of the job that frees what deleted snapshots have.
 const JOB: &str = "snapshots";
@@ -50,25 +50,6 @@ pub struct SnapshotInfo {
     pub sector_bytes: u32,
 }
 
-/// A snapshot that is wanted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WantedSnapshot {
-    /// The volume.
-    pub of: VolumeId,
-    /// The name of the snapshot.
-    pub name: String,
-}
-
-/// Snapshots that are to be taken at one moment.
-struct SnapshotRequest {
-    wanted: Vec<WantedSnapshot>,
-    outcome: Rc<RefCell<Option<Result<Vec<VolumeId>>>>>,
-}
-
-/// The requests for snapshots that no commit has taken yet.
-#[derive(Default)]
-pub(crate) struct SnapshotRequests(Vec<SnapshotRequest>);
-
 /// Takes, lists and deletes snapshots.
 pub struct Snapshots {
     core: Core,
@@ -93,91 +74,6 @@ fn info(v: &Volume) -> Option<SnapshotInfo> {
 
 fn no_such_snapshot(id: VolumeId) -> StorageError {
     StorageError::new(ErrorKind::NotFound, format!("there is no snapshot with the id {id}"))
-}
-
-impl State {
-    /// Takes the snapshots that are asked for and can be taken now, of what the open transaction
-    /// has, which is frozen next.
-    pub fn take_snapshots(&mut self, now: u64) -> Vec<TakenSnapshot> {
-        let requests = std::mem::take(&mut self.snapshot_requests.0);
-        let mut taken = Vec::new();
-        let mut birth = None;
-        let generation = self.txns.open().generation();
-        for request in requests {
-            // One commit takes one snapshot of a volume.
-            let waits = |w: &WantedSnapshot| {
-                let mut all = self.forest.snapshots_of(w.of).filter_map(|v| v.record().snapshot);
-                self.is_in_pass(w.of) || all.any(|origin| origin.generation == generation)
-            };
-            if request.wanted.iter().any(waits) {
-                self.snapshot_requests.0.push(request);
-                // Another commit has to follow.
-                continue;
-            }
-            let outcome = self.take_all(&request.wanted, now, &mut birth);
-            if let Ok(all) = &outcome {
-                let of = request.wanted.iter().map(|w| w.of);
-                taken.extend(all.iter().zip(of).map(|(&id, of)| TakenSnapshot { id, of }));
-            }
-            *request.outcome.borrow_mut() = Some(outcome);
-        }
-        taken
-    }
-
-    /// Whether a volume is in two states, as an open pass has edited it.
-    fn is_in_pass(&self, id: VolumeId) -> bool {
-        self.forest.volume(id).is_some_and(|v| v.mapping().is_in_pass())
-    }
-
-    /// Takes all of these snapshots, or none. `birth`: the birth that ends with them.
-    fn take_all(
-        &mut self,
-        wanted: &[WantedSnapshot],
-        taken_at: u64,
-        birth: &mut Option<base::Birth>,
-    ) -> Result<Vec<VolumeId>> {
-        let places = self.forest.free_places(wanted.len());
-        if places.len() < wanted.len() {
-            let text = format!(
-                "the pool has room for {} volumes and snapshots, and not enough places are free: \
-                 delete some",
-                self.forest.vacancy().places
-            );
-            return Err(StorageError::new(ErrorKind::Limit, text));
-        }
-        self.forest.has_numbers(wanted.len())?;
-        for w in wanted {
-            self.can_be_taken(w)?;
-        }
-        let ended = match *birth {
-            Some(ended) => ended,
-            None => self.txns.end_birth()?,
-        };
-        *birth = Some(ended);
-        let generation = self.txns.open().generation();
-        let mut ids = Vec::with_capacity(wanted.len());
-        for (WantedSnapshot { of, name }, place) in wanted.iter().zip(places) {
-            self.change_volume(*of, |_| ())?;
-            let new = NewSnapshot { of: *of, place, name: name.clone(), taken_at };
-            ids.push(self.forest.add_snapshot(new, ended, generation));
-        }
-        self.need_superblock();
-        Ok(ids)
-    }
-
-    fn can_be_taken(&self, wanted: &WantedSnapshot) -> Result<()> {
-        let WantedSnapshot { of, name } = wanted;
-        if self.forest.served(*of).is_none() {
-            return Err(no_such_volume(*of));
-        }
-        let mut others = self.forest.snapshots_of(*of).map(Volume::record);
-        if others.any(|other| other.state == VolumeState::Live && other.name == *name) {
-            let volume = self.volume_name(*of);
-            let text = format!("there is a snapshot {volume}@{name} already");
-            return Err(StorageError::new(ErrorKind::Exists, text));
-        }
-        Ok(())
-    }
 }
 
 impl Snapshots {
@@ -211,10 +107,10 @@ impl Snapshots {
             let mut st = self.core.state_mut();
             st.standing.permit()?;
             for w in &wanted {
-                st.can_be_taken(w)?;
+                can_be_taken(&st, w)?;
             }
             let request = SnapshotRequest { wanted: wanted.clone(), outcome: outcome.clone() };
-            st.snapshot_requests.0.push(request);
+            st.snapshot_requests.add(request);
             st.need_superblock();
         }
         loop {
@@ -234,7 +130,7 @@ impl Snapshots {
                 Some(outcome) => return outcome,
                 None => {}
             }
-            let waits = wanted.iter().any(|w| self.core.state().is_in_pass(w.of));
+            let waits = wanted.iter().any(|w| is_in_pass(&self.core.state(), w.of));
             if waits {
                 either(ended, self.core.rt().sleep(PASS_PATIENCE)).await;
             }
@@ -253,7 +149,7 @@ impl Snapshots {
     pub fn can_be_taken(&self, wanted: &[WantedSnapshot]) -> Result<()> {
         wanted.iter().try_for_each(|w| {
             check_snapshot_name(&w.name)?;
-            self.core.state().can_be_taken(w)
+            can_be_taken(&self.core.state(), w)
         })
     }
 

@@ -64,7 +64,7 @@ fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCa
         }
         prop_assert_eq!(maps.busy.count() as u32, space.supply.busy_of(id));
     }
-    let chunks: u64 = devices.iter().map(|d| d.record().chunks - d.free_chunks()).sum();
+    let chunks: u64 = devices.iter().map(|d| d.record().chunks - d.chunks().free()).sum();
     prop_assert_eq!((chunks, 12 - chunks), (space.groups.sets().in_use(), space.groups.unused()));
     Ok(())
 }

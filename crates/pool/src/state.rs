@@ -25,10 +25,9 @@ use crate::findings::{MoveState, Scrub};
 use crate::forest::{Change, Edit, EditOutcome, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
-use crate::snapshots::SnapshotRequests;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, ReservationFit, Run, Space};
 use crate::txn::logged::{LoggedChange, encode_map};
-use crate::txn::{Kind, Progress, Tables, Txn, not_open};
+use crate::txn::{Kind, Progress, SnapshotRequests, Tables, Txn, not_open};
 
 /// The places of the copies of a block.
 pub(crate) type Copies = SmallVec<[CopyPlace; 3]>;

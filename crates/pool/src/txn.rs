@@ -17,6 +17,7 @@ mod commit_events;
 pub(crate) mod logged;
 mod metrics;
 mod progress;
+mod snapshot_requests;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ use crate::space::{Reservation, Run};
 pub(crate) use commit_events::Requests;
 pub(crate) use metrics::CommitMetrics;
 pub(crate) use progress::{Generations, Progress};
+pub use snapshot_requests::WantedSnapshot;
+pub(crate) use snapshot_requests::{SnapshotRequest, SnapshotRequests};
 pub(crate) use tables::{TablePage, Tables};
 
 /// Records that a leaf of a deadlist holds at least, but for a few leaves.

@@ -141,6 +141,7 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
         return;
     }
     let Some(op) = env.model.borrow_mut().begin_resize(id, to) else { return };
+    env.model.borrow_mut().note_size(id);
     env.begins(op, id, if to < old { "shrink to" } else { "grow to" }, 0, 0);
     env.note(format!("op {op}: resizes {name} from {old} to {to} bytes"));
     env.note_change();
@@ -152,7 +153,11 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
         env.fail(format!("resize of {name} from {old} to {to} bytes: now it has {now}"));
     }
     match outcome {
-        Ok(()) => env.model.borrow_mut().end_resize(id, op, to, true),
+        Ok(()) => {
+            let mut model = env.model.borrow_mut();
+            model.end_resize(id, op, to, true);
+            model.note_size(id);
+        }
         Err(e) => {
             let reads = env.cannot_reach(id) || env.unreachable.borrow().checksums();
             if !reads || e.kind == ErrorKind::NoSpace {
@@ -166,6 +171,7 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
 /// Either size may be the durable one.
 fn give_up_resize(model: &mut Model, id: u32, op: u64, old: u64, to: u64, now: u64) {
     model.end_resize(id, op, now, false);
+    model.note_size(id);
     let done = now != old;
     model.doubt_size(id, DoubtfulResize { size: if done { old } else { to }, op, done });
 }

@@ -122,6 +122,7 @@ impl Run {
                 BootEnd::Refused => return false,
                 BootEnd::Failed => {
                     self.env.count("kills", 1);
+                    self.env.model.borrow_mut().stop_snapshots();
                     self.env.model.borrow_mut().stop(Stop::Crashed);
                 }
                 BootEnd::Planned(ending, stop) => {
@@ -131,6 +132,7 @@ impl Run {
                         Ending::Close => "closes",
                     };
                     self.env.count(how, 1);
+                    self.env.model.borrow_mut().stop_snapshots();
                     self.env.model.borrow_mut().stop(stop);
                 }
             }
@@ -193,11 +195,13 @@ impl Run {
         if !self.final_boot(self.devices.members(), Task::Settle) {
             return;
         }
+        self.env.model.borrow_mut().stop_snapshots();
         self.env.model.borrow_mut().stop(Stop::Closed);
         self.check_at_rest();
         if !self.final_boot(self.devices.members(), Task::Empty) {
             return;
         }
+        self.env.model.borrow_mut().stop_snapshots();
         self.env.model.borrow_mut().stop(Stop::Closed);
         if let Some(report) = self.check_at_rest() {
             let c = &report.counts;

@@ -15,6 +15,9 @@ use crate::env::{Boot, Env};
 use crate::front::{Failure, FailureReason, Front, run};
 use crate::model::snapshots::{Created, Snapshot, SnapshotDoubt};
 
+/// Of what is larger, the blocks alone are read that something was written to.
+pub(crate) const READ_WHOLE: u64 = 64 << 20;
+
 /// The longest ordinary read, in blocks.
 const MOST_BLOCKS: u64 = 64;
 
@@ -441,7 +444,7 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
 /// All of it, in pieces; of a large one what may hold something.
 fn ranges(env: &Env, number: u64, size: u64, step: u64) -> Vec<(u64, u64)> {
     let piece = |at: u64, step: u64| (at, step.min(size - at));
-    if size <= crate::verify::READ_WHOLE {
+    if size <= READ_WHOLE {
         return (0..size).step_by(step as usize).map(|at| piece(at, step)).collect();
     }
     let known = env.model.borrow().snapshot(number).map(Snapshot::known_blocks).unwrap_or_default();

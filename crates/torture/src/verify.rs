@@ -14,7 +14,7 @@ use crate::front::{Failure, FailureReason, Front, run};
 use crate::snapshots;
 
 /// The largest volume that is read as a whole; of larger ones what may hold something.
-pub(crate) const READ_WHOLE: u64 = 64 << 20;
+const READ_WHOLE: u64 = snapshots::READ_WHOLE;
 
 /// Reads everything and compares; also how much space it takes.
 pub(crate) async fn verify(boot: &Rc<Boot>) {

@@ -44,7 +44,7 @@ fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
         // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that
         // may be torn.
         for byte in [1, 2] {
-            fill(&cache, a, 3_500, 4 * bucket, byte).await;
+            fill(&cache, a, 3_500, 8 * bucket, byte).await;
         }
         let before = pending(&cache);
         assert!(before >= 2, "{before} buckets wait for the journal");

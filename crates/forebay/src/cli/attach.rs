@@ -13,7 +13,6 @@ use crate::attach::mount::{self, MountRequest};
 use crate::attach::mounts;
 use crate::attach::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords};
 use crate::cli::options::ClientOptions;
-use crate::cli::snapshot::full_name;
 use crate::error::{CommandError, Result};
 use crate::output::{done, is_json, print, print_json};
 use crate::terminal::progress::waiting;
@@ -100,7 +99,7 @@ fn is_snapshot(name: &str, client: &ClientOptions) -> Result<bool> {
         return Ok(false);
     }
     let snapshots = client.ask(request::SnapshotList { volume: None })?;
-    match snapshots.iter().any(|snapshot| full_name(snapshot) == name) {
+    match snapshots.iter().any(|snapshot| snapshot.full_name() == name) {
         true => Ok(true),
         false => Err(CommandError::Failed(format!(
             "there is no volume {name:?}, and no snapshot; see forebay volume list, or forebay \

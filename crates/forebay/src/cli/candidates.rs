@@ -10,7 +10,6 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use model::{Verb, operations, request};
 
-use crate::cli::snapshot::full_name;
 use crate::config::table::KEYS;
 use crate::control::client::{ask_patiently, usual_socket};
 
@@ -44,7 +43,7 @@ fn names_of_volumes() -> Vec<String> {
 
 fn names_of_snapshots() -> Vec<String> {
     let snapshots = asked(request::SnapshotList { volume: None }).unwrap_or_default();
-    snapshots.iter().map(full_name).collect()
+    snapshots.iter().map(|s| s.full_name()).collect()
 }
 
 /// The paths of the pool's devices, and the ids of those that have none.

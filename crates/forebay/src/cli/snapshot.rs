@@ -106,14 +106,9 @@ fn create(names: &[SnapshotName], client: &ClientOptions) -> Result<()> {
     }
 }
 
-/// The name of a snapshot's export.
-pub fn full_name(of: &Snapshot) -> String {
-    SnapshotName { volume: of.volume.clone(), name: of.name.clone() }.to_string()
-}
-
 /// What was taken, for people.
 fn told(taken: &TakenSnapshots) -> String {
-    let names: Vec<String> = taken.snapshots.iter().map(full_name).collect();
+    let names: Vec<String> = taken.snapshots.iter().map(Snapshot::full_name).collect();
     let are = if names.len() == 1 { "is taken" } else { "are taken at one moment" };
     format!("{} {are}, in {}\n", names.join(", "), human_us(taken.took_ms * 1e3))
 }
@@ -140,7 +135,7 @@ fn table(all: &[Snapshot], look: &Look) -> String {
     for one in all {
         let (size, referenced) = (human_bytes(one.size_bytes), human_bytes(one.referenced_bytes));
         let taken = unix_time(one.taken_at);
-        table.add([full_name(one).into(), taken.into(), size.into(), referenced.into()]);
+        table.add([one.full_name().into(), taken.into(), size.into(), referenced.into()]);
     }
     table.text(look)
 }

@@ -115,7 +115,7 @@ impl Pool {
             id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
             state: d.state().unwrap_or_default(),
             capacity_bytes: d.record().chunks * group_bytes,
-            allocated_bytes: d.taken_chunks() * group_bytes,
+            allocated_bytes: d.chunks().in_use() * group_bytes,
             tried_again: d.is_tried(),
             spare: spare(row),
             write_trouble: d.write_trouble().map(|e| e.to_string()),

@@ -35,6 +35,7 @@ use super::superblocks::Durable;
 use crate::commit::commit_requests::Commits;
 use crate::commit::pages::PageWriter;
 use crate::commit::superblocks::Superblocks;
+use crate::commit::take_snapshots::take_snapshots;
 use crate::core::Core;
 use crate::devices::standing::Permit;
 use crate::findings::lost_blocks::overlap;
@@ -364,7 +365,7 @@ impl CommitRun {
         let frozen = {
             let mut st = self.core.state_mut();
             let now = u64::from(self.core.unix_time(self.core.now()));
-            let snapshots = st.take_snapshots(now);
+            let snapshots = take_snapshots(&mut st, now);
             let txn = st.txns.freeze();
             st.attached.begin_publishing(txn.published());
             FrozenTxn::new(txn, st.space.groups_mut().take_changed(), snapshots)

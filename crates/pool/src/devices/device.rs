@@ -388,11 +388,6 @@ impl PoolDevice {
         self.chunks.note_written(&self.record);
     }
 
-    /// The superblock that was written is durable: the chunks that it offers may be taken.
-    pub(crate) fn offer_written(&mut self) {
-        self.chunks.offer_written();
-    }
-
     /// New chunks may be taken of it, if it is there.
     pub(crate) fn takes_chunks(&self) -> bool {
         let is_offered = !self.is_spare() && !self.chunks.is_spare();
@@ -544,27 +539,14 @@ impl PoolDevice {
         self.record.lacks_since = has.map(|g| lacked.map_or(g, |l| l.min(g)));
     }
 
-    /// Takes a chunk; false if it is not offered or is taken.
-    pub(crate) fn take_chunk(&mut self, chunk: u32) -> bool {
-        self.chunks.take(chunk)
+    /// The chunks that may be taken of it, and those that are.
+    pub(crate) fn chunks(&self) -> &OfferedChunks {
+        &self.chunks
     }
 
-    /// Takes any free chunk.
-    pub(crate) fn take_any_chunk(&mut self) -> Option<u32> {
-        self.chunks.take_any()
-    }
-
-    pub(crate) fn give_chunk(&mut self, chunk: u32) {
-        self.chunks.give(chunk);
-    }
-
-    /// Chunks that are in use.
-    pub(crate) fn taken_chunks(&self) -> u64 {
-        self.chunks.in_use()
-    }
-
-    pub(crate) fn free_chunks(&self) -> u64 {
-        self.chunks.free()
+    /// The same, to take some or to give them back.
+    pub(crate) fn chunks_mut(&mut self) -> &mut OfferedChunks {
+        &mut self.chunks
     }
 
     /// The state of the device as users see it; `None` if the device was removed.

@@ -22,7 +22,7 @@ impl ChunkOffer {
 }
 
 /// The chunks of a device.
-pub(super) struct OfferedChunks {
+pub(crate) struct OfferedChunks {
     taken: Bitmap,
     free: u64,
     /// The newest durable superblock calls the device a spare.

@@ -3,9 +3,7 @@
 //! What a commit decides about a snapshot follows from the volume table as the commit before has
 //! left it: a snapshot that is deleted in memory only has its blocks still.
 
-use std::collections::BTreeMap;
-
-use base::{Birth, ErrorKind, Generation, Result, StorageError, VolumeId};
+use base::{Birth, Generation, VolumeId};
 use btree::Tree;
 use format::node::RootPtr;
 use format::page::{CacheMode, SnapshotOrigin, VolumeRecord, VolumeState};
@@ -28,32 +26,6 @@ pub(crate) struct NewSnapshot {
 /// does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Successor(pub VolumeId);
-
-/// The index of the snapshots among these volumes. Error: one is of no volume.
-pub(super) fn found(
-    volumes: &mut BTreeMap<VolumeId, Volume>,
-) -> Result<BTreeMap<(VolumeId, Generation), VolumeId>> {
-    let mut index = BTreeMap::new();
-    for (&id, v) in &*volumes {
-        let Some(origin) = v.record.snapshot else { continue };
-        if index.insert((origin.volume, origin.generation), id).is_some() {
-            let text = format!("volume {} has two snapshots of one commit", origin.volume);
-            return Err(StorageError::new(ErrorKind::Damaged, text));
-        }
-    }
-    for (&(of, _), id) in &index {
-        let is_deleted = volumes.get(id).is_some_and(|v| v.record.state == VolumeState::Deleting);
-        let Some(v) = volumes.get_mut(&of).filter(|v| !v.is_snapshot()) else {
-            if is_deleted {
-                continue;
-            }
-            let text = format!("there is a snapshot of volume {of}, and no such volume");
-            return Err(StorageError::new(ErrorKind::Damaged, text));
-        };
-        v.has_snapshots = true;
-    }
-    Ok(index)
-}
 
 impl Forest {
     /// The snapshots of a volume, the oldest first.
@@ -143,16 +115,6 @@ impl Forest {
         let tree = Tree::open(mapping_tree_id(v.record.owner()), v.record.mapping);
         v.mapping.replace(tree);
         v.creating = false;
-    }
-
-    /// A snapshot is gone.
-    pub(super) fn forget_snapshot(&mut self, v: &Volume) {
-        let Some(origin) = v.record.snapshot else { return };
-        self.snapshots.remove(&(origin.volume, origin.generation));
-        let left = self.snapshots_of(origin.volume).next().is_some();
-        if let Some(of) = self.volumes.get_mut(&origin.volume) {
-            of.has_snapshots = left;
-        }
     }
 
     /// What the table as committed says of a snapshot.

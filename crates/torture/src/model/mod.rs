@@ -274,7 +274,6 @@ impl Model {
             let end = (v.size / SECTOR as u64).next_multiple_of(block::SECTORS);
             v.begin(op, size / SECTOR as u64..end, Value::Hole, false, tick, era);
         }
-        self.note_size(id);
         Some(op)
     }
 
@@ -290,7 +289,6 @@ impl Model {
             v.note_resize();
             v.end(op, End { tick, ok, durable: ok });
         }
-        self.note_size(id);
     }
 
     /// A resize has failed: the volume may turn out to have another size after the next open.
@@ -305,7 +303,6 @@ impl Model {
     pub fn stop(&mut self, end: Stop) {
         let tick = self.tick();
         let era = self.era;
-        self.stop_snapshots();
         for v in self.volumes.values_mut() {
             v.stop(tick);
             if end == Stop::Closed {

@@ -122,7 +122,7 @@ fn some_devices(rng: &mut Prng) -> Devices {
         let failed = rng.one_in(5);
         let mut d = row(chunks, if failed { DeviceState::Failed } else { DeviceState::Online });
         let taken = if even { chunks / 2 } else { rng.below(4) * chunks / 4 };
-        (0..taken).for_each(|n| assert!(d.take_chunk(n as u32)));
+        (0..taken).for_each(|n| assert!(d.chunks_mut().take(n as u32)));
         if rng.one_in(5) {
             d.leave(None);
         }
