@@ -1,4 +1,4 @@
-//! What befalls snapshots: they are taken, renamed, deleted and read, and found after an open.
+//! Snapshots are taken, renamed, deleted and read, and found after an open.
 
 use super::*;
 use crate::model::Model;
